@@ -1,0 +1,18 @@
+#include "base/grpc_status.h"
+
+#include "absl/strings/string_view.h"
+
+namespace baton::base {
+
+// absl::StatusCode and grpc::StatusCode have the same numbers by design.
+grpc::Status ToGrpcStatus(const absl::Status& status) {
+  if (status.ok()) return grpc::Status::OK;
+  return grpc::Status(static_cast<grpc::StatusCode>(status.code()), std::string(status.message()));
+}
+
+absl::Status FromGrpcStatus(const grpc::Status& status) {
+  if (status.ok()) return absl::OkStatus();
+  return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
+}
+
+}  // namespace baton::base
