@@ -7,21 +7,15 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "kernels/cpu_level.h"
 #include "kernels/kv_layout.h"
 #include "model/model.h"
 #include "model/weights/model_file.h"
 
 namespace baton::model {
 
-// Which code the ops run: see kernels/op_table.h.
-enum class CpuLevel { kReference, kAvx2, kAvx512NoBf16, kAvx512 };
-
-const char* CpuLevelName(CpuLevel level);  // "reference", "avx2", "avx512-nobf16", "avx512": also the values of --cpu.
-absl::StatusOr<CpuLevel> ParseCpuLevel(absl::string_view name);
-CpuLevel BestCpuLevel();                   // Of this machine.
-
 struct LlamaOptions {
-  CpuLevel cpu_level = BestCpuLevel();
+  kernels::CpuLevel cpu_level = kernels::BestCpuLevel();
   uint32_t threads = 0;                        // 0: one per core this process may use.
   std::optional<kernels::KvType> kv_type;      // Absent: f32 if all matrices are F32, else bf16.
   uint32_t block_tokens = 16;

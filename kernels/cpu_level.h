@@ -1,0 +1,22 @@
+// Which code the CPU ops run. Chosen once at start; a level this CPU lacks is refused by name.
+#pragma once
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace baton::kernels {
+
+enum class CpuLevel {
+  kReference,      // Portable C++, the definition of every op.
+  kAvx2,           // AVX2 + FMA + F16C. Ops without such code run the reference, which is named at start.
+  kAvx512NoBf16,   // AVX-512 F, BW, VL, DQ and VNNI.
+  kAvx512,         // The same and AVX512_BF16.
+};
+
+absl::string_view CpuLevelName(CpuLevel level);  // "reference", "avx2", "avx512-nobf16", "avx512"
+// "auto" gives BestCpuLevel(). INVALID_ARGUMENT lists the legal names.
+absl::StatusOr<CpuLevel> ParseCpuLevel(absl::string_view name);
+bool Supported(CpuLevel level);  // By this machine, operating system included.
+CpuLevel BestCpuLevel();
+
+}  // namespace baton::kernels
