@@ -9,7 +9,9 @@
 //                             ▲                                                │  ▲
 //                             └──────── preempted (no block was free) ─────────┘  └── inbox.adopt (KV came by hand-off)
 //
-// A sequence that is handed off stops after its first token; its blocks then belong to the caller.
+// A sequence that is handed off stops after its first token; its blocks then belong to the caller. Every sequence ends in
+// exactly one of: a TokenOutput with a finish reason, a HandedOver, a SequenceFailure, or silently by a cancel. (A hand_off
+// sequence whose first token also finishes it has both the TokenOutput and the HandedOver.)
 #pragma once
 
 #include <cstdint>
@@ -32,6 +34,8 @@ enum class SequenceId : uint64_t {};
 
 enum class FinishReason { kNone, kStop, kLength };
 
+// REQUIRES (CHECKed; the services check what comes from outside): tokens < the vocabulary,
+// output_start + max_tokens <= the model's context_tokens.
 struct SequenceRequest {
   SequenceId id;
   std::vector<uint32_t> tokens;           // Prompt, and output so far from output_start on.
@@ -39,7 +43,7 @@ struct SequenceRequest {
   uint32_t max_tokens = 0;                // Output tokens in all, > tokens.size() - output_start.
   model::SamplingParams sampling;
   std::vector<uint32_t> stop_token_ids;   // Any of these ends the output (kStop); it is reported.
-  std::optional<uint32_t> prompt_logprobs;
+  std::optional<uint32_t> prompt_logprobs;  // Alternatives to report for each prompt token.
   // The KV is for another worker: ranges are told to the StepObserver as they are written, the sequence ends with its
   // first token, and its blocks go to the caller in the outbox.
   bool hand_off = false;
@@ -72,7 +76,8 @@ struct TokenOutput {
   std::optional<absl::Time> first_chunk_started;
 };
 
-// A hand_off sequence that ended (by its first token or by a cancel): the caller now owns one reference to each block.
+// A hand_off sequence that ended (by its first token or by a cancel): the caller now owns one reference to each block. A
+// cancelled one holds only the blocks it had begun to fill, none if it was still waiting.
 struct HandedOver {
   SequenceId id;
   std::vector<kvstore::KvBlockId> blocks;
@@ -91,7 +96,9 @@ struct StepOutbox {
   uint32_t prefill_tokens = 0;            // Rows of the batch that were prompt (or recomputed) tokens.
   uint32_t decode_rows = 0;
   uint32_t preempted = 0;
-  bool idle = false;                      // There was nothing to do.
+  // No batch was run. If counts() still shows sequences, they wait for blocks that others hold: step again when some came
+  // back to the pool, or after a few milliseconds.
+  bool idle = false;
 };
 
 // Told on the stepping thread, while the step runs, layer by layer.
@@ -106,7 +113,10 @@ class StepObserver {
 
 struct RunnerConfig {
   uint32_t chunk_tokens = 512;       // Prompt tokens of one step, at most. [16, 8192]
-  uint32_t running_max = 64;         // Sequences that hold blocks, at most. [1, 1024]
+  // Sequences that start from waiting while they hold blocks, at most; also decode rows of one step. Adopted sequences
+  // bring their blocks and always come in; those beyond the limit wait for their turn. [1, 1024], < the model's
+  // batch_rows_max.
+  uint32_t running_max = 64;
   uint32_t prefill_packed_max = 16;  // Prompts packed into one chunk, at most. [1, 256]
 };
 
@@ -128,7 +138,8 @@ class Runner {
   // Gives all blocks back.
   ~Runner();
 
-  // Takes the inbox, runs one batch if there is any work, draws tokens, gives back the blocks of finished sequences.
+  // Takes the inbox (additions first, then cancels, so a cancel may come with what it cancels), runs one batch if there is
+  // any work, draws tokens, gives back the blocks of finished sequences.
   StepOutbox Step(absl::Time now, StepInbox inbox);
 
   RunnerCounts counts() const;
