@@ -17,10 +17,11 @@
 namespace baton::model {
 
 struct ChatTemplateInputs {
-  // Objects as OpenAI has them: {"role": …, "content": …, …}. Not null.
-  const nlohmann::json* messages = nullptr;
-  const nlohmann::json* tools = nullptr;   // Null: none.
-  const nlohmann::json* extra = nullptr;   // More variables (an object); null: none.
+  // All three are ordered: templates print objects in the order in which the client wrote them. Strings are valid UTF-8.
+  // An array of objects as OpenAI has them: {"role": …, "content": …, …}. Not null.
+  const nlohmann::ordered_json* messages = nullptr;
+  const nlohmann::ordered_json* tools = nullptr;  // Null: none.
+  const nlohmann::ordered_json* extra = nullptr;  // More variables (an object); null: none.
   bool add_generation_prompt = true;
   std::string bos_text, eos_text;
   absl::Time now;                          // What strftime_now shows, in UTC.

@@ -26,8 +26,7 @@ struct TokenizerData {
   std::vector<uint32_t> types;           // Indexed by id: 1 normal, 2 unknown, 3 control, 4 user defined, 5 unused, 6 byte.
   std::vector<std::string> merges;       // "left right", best first.
   std::optional<uint32_t> bos_id, eos_id, eot_id, unknown_id, padding_id;
-  bool add_bos = false;
-  bool add_eos = false;
+  std::optional<bool> add_bos, add_eos;  // Absent in the file: what its pre-tokenizer's family does.
 };
 
 class ModelFile {
