@@ -8,6 +8,9 @@
 
 namespace baton::kvstore {
 
+// The order of bytes inside (layer, block), drawn in kernels/kv_layout.h; peers with another one are refused.
+inline constexpr char kKvOrder[] = "layer_block_head_kpair_vpair";
+
 struct Compatibility {
   std::string model_digest;    // 32 bytes.
   std::string numerics_class;  // model::Model::numerics_class().

@@ -9,10 +9,12 @@
 // Reservations are counts, not blocks: Reserve() promises that so many Allocate()s from the reservation cannot fail.
 // free blocks >= reserved blocks always holds; that is the admission ledger of a decode worker.
 //
-// The pool deals in ids only; the bytes belong to KvArena. Thread-safe: the step thread, the hand-off threads and the
+// The pool deals in ids only; the bytes belong to KvArena, which may lend it a table of generations: the pool writes each
+// change there, for readers in other processes (see KvArena). Thread-safe: the step thread, the hand-off threads and the
 // admitting service all use it, and no call blocks.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <vector>
 
@@ -29,6 +31,8 @@ enum class KvBlockId : uint32_t {};
 struct KvBlockRef {
   KvBlockId id;
   uint64_t generation;
+
+  bool operator==(const KvBlockRef&) const = default;
 };
 
 struct KvPoolCounts {
@@ -42,8 +46,8 @@ class KvBlockPool {
  public:
   static constexpr uint32_t kBlockCountMax = 1u << 22;
 
-  // REQUIRES: 0 < block_count <= kBlockCountMax.
-  explicit KvBlockPool(uint32_t block_count);
+  // REQUIRES: 0 < block_count <= kBlockCountMax; `published` is empty or has block_count entries and outlives the pool.
+  explicit KvBlockPool(uint32_t block_count, absl::Span<std::atomic<uint64_t>> published = {});
   // CHECKs that every block and every reservation came back: a leak at shutdown is a bug.
   ~KvBlockPool();
   KvBlockPool(const KvBlockPool&) = delete;
@@ -62,6 +66,8 @@ class KvBlockPool {
 
   // Adds a reference. REQUIRES: the block is held.
   void Share(KvBlockId block);
+  // Adds a reference if the block still has the owner it had at `ref`; false: it was freed since, or `ref` names no block.
+  [[nodiscard]] bool ShareIfCurrent(KvBlockRef ref);
   // Drops a reference; the last one frees the block. REQUIRES: the block is held.
   void Release(KvBlockId block);
   void Release(absl::Span<const KvBlockId> blocks);
@@ -72,11 +78,18 @@ class KvBlockPool {
   KvPoolCounts counts() const;
 
  private:
+  void TakeFree(absl::Span<KvBlockId> blocks) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ReleaseOne(KvBlockId block) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void NextGeneration(uint32_t block) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The block's index. REQUIRES: the block exists and is held.
+  uint32_t HeldIndex(KvBlockId block) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
   mutable base::Mutex mutex_;
-  std::vector<uint32_t> ref_counts_ ABSL_GUARDED_BY(mutex_);     // Indexed by block; 0: free.
-  std::vector<uint64_t> generations_ ABSL_GUARDED_BY(mutex_);    // Indexed by block; odd: held.
-  std::vector<KvBlockId> free_ ABSL_GUARDED_BY(mutex_);          // A stack: last freed, first reused.
+  std::vector<uint32_t> ref_counts_ ABSL_GUARDED_BY(mutex_);   // Indexed by block; 0: free.
+  std::vector<uint64_t> generations_ ABSL_GUARDED_BY(mutex_);  // Indexed by block; odd: held.
+  std::vector<KvBlockId> free_ ABSL_GUARDED_BY(mutex_);        // A stack: last freed, first reused.
   uint32_t reserved_ ABSL_GUARDED_BY(mutex_) = 0;
+  const absl::Span<std::atomic<uint64_t>> published_;
 };
 
 }  // namespace baton::kvstore
