@@ -43,6 +43,16 @@ struct TensorView {
 // out.size() == view.columns.
 void DequantizeRow(const TensorView& view, uint64_t row, absl::Span<float> out);
 
+// One of the 8 groups of 32 of a Q4_K block. `scales`: the block's 12 bytes. REQUIRES: group < 8.
+struct Q4KScale {
+  uint8_t scale;  // 6 bits; the group's scale is d * scale.
+  uint8_t min;    // 6 bits; the group's offset is -(dmin * min).
+};
+Q4KScale UnpackQ4KScale(const uint8_t* scales, uint32_t group);
+
+// Element of a Q6_K block as stored, [0, 63]; its weight is d * scale * (q - 32). REQUIRES: element < 256.
+uint8_t Q6KQuant(const uint8_t* block, uint32_t element);
+
 float HalfToFloat(uint16_t half);
 uint16_t FloatToHalf(float value);   // Round to nearest even.
 float Bf16ToFloat(uint16_t value);

@@ -1,0 +1,61 @@
+#include "kernels/cpu_level.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace baton::kernels {
+namespace {
+
+constexpr CpuLevel kLevels[] = {CpuLevel::kAvx512, CpuLevel::kAvx512NoBf16, CpuLevel::kAvx2,
+                                CpuLevel::kReference};  // Best first.
+
+}  // namespace
+
+absl::string_view CpuLevelName(CpuLevel level) {
+  switch (level) {
+    case CpuLevel::kReference: return "reference";
+    case CpuLevel::kAvx2: return "avx2";
+    case CpuLevel::kAvx512NoBf16: return "avx512-nobf16";
+    case CpuLevel::kAvx512: return "avx512";
+  }
+  return "unknown";
+}
+
+absl::StatusOr<CpuLevel> ParseCpuLevel(absl::string_view name) {
+  if (name == "auto") return BestCpuLevel();
+  for (CpuLevel level : kLevels) {
+    if (name == CpuLevelName(level)) return level;
+  }
+  return absl::InvalidArgumentError(absl::StrCat("CPU level is \"", name,
+                                                 "\", must be auto, reference, avx2, avx512-nobf16 or avx512"));
+}
+
+// __builtin_cpu_supports also asks the operating system (XGETBV) whether it saves the registers.
+bool Supported(CpuLevel level) {
+#if defined(__x86_64__)
+  switch (level) {
+    case CpuLevel::kReference:
+      return true;
+    case CpuLevel::kAvx2:
+      return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+             __builtin_cpu_supports("f16c");
+    case CpuLevel::kAvx512NoBf16:
+      return Supported(CpuLevel::kAvx2) && __builtin_cpu_supports("avx512f") &&
+             __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+             __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vnni");
+    case CpuLevel::kAvx512:
+      return Supported(CpuLevel::kAvx512NoBf16) && __builtin_cpu_supports("avx512bf16");
+  }
+  return false;
+#else
+  return level == CpuLevel::kReference;
+#endif
+}
+
+CpuLevel BestCpuLevel() {
+  for (CpuLevel level : kLevels) {
+    if (Supported(level)) return level;
+  }
+  return CpuLevel::kReference;
+}
+
+}  // namespace baton::kernels

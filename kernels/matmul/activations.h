@@ -1,0 +1,66 @@
+// Rows of activations in the form that matmul reads. Filled by the ops quantize and rms_norm, in one of two formats:
+//
+//   kInt8  for quantised weights. Each 32 elements of a row have an exact scale of their own:
+//              scale = max|x| / 127,  q = round_to_even(x * (127 / max|x|)) in [-127, 127]
+//          (max|x| < 2^-100 counts as 0: scale 0, q 0).
+//   kF32   for F32, F16 and BF16 weights: the values as they are.
+//
+// Rows lie in blocks of kRowBlock, interleaved as the tile of matmul walks: it reads one stream, front to back.
+// Owned by the model, reused every step. Thread-compatible; different blocks may be written by different threads.
+#pragma once
+
+#include <cstdint>
+
+#include "base/check.h"
+#include "kernels/buffer.h"
+
+namespace baton::kernels {
+
+enum class ActivationFormat : uint8_t { kInt8 = 1, kF32 = 2 };
+
+// Rows of a tile: 4 rows x 32 columns keep 8 integer and 8 float accumulators in registers.
+inline constexpr uint32_t kRowBlock = 4;
+inline constexpr uint32_t kGroupElements = 32;
+
+// 32 elements of kRowBlock rows, format kInt8.
+struct ActivationGroup {
+  int8_t q[kGroupElements / 4][kRowBlock][4];
+  float scale[kRowBlock];
+  float sum[kRowBlock];             // scale * sum(q): multiplies the weights' minima.
+  int32_t start[kRowBlock];         // -128 * sum(q): undoes the offset of weights that are stored as w + 128.
+  int32_t half_start[2][kRowBlock];  // The same for elements 0..15 and 16..31: for scales per 16.
+};
+
+class Activations {
+ public:
+  Activations() = default;
+  // Room for rows_max rows of columns_max elements in either format.
+  Activations(uint32_t rows_max, uint32_t columns_max);
+
+  // Says what the rows to come are. REQUIRES: within the constructor's bounds; kInt8: columns % 32 == 0.
+  void Reset(ActivationFormat format, uint32_t rows, uint32_t columns);
+
+  ActivationFormat format() const { return format_; }
+  uint32_t rows() const { return rows_; }
+  uint32_t columns() const { return columns_; }
+  uint32_t block_count() const { return (rows_ + kRowBlock - 1) / kRowBlock; }
+
+  // [columns / 32] groups of rows [block * kRowBlock, + kRowBlock). Rows past rows() hold anything.
+  ActivationGroup* Groups(uint32_t block) const {
+    return buffer_.as<ActivationGroup>() + size_t{block} * (columns_ / kGroupElements);
+  }
+  // [columns][kRowBlock], format kF32.
+  float* Floats(uint32_t block) const {
+    return buffer_.as<float>() + size_t{block} * columns_ * kRowBlock;
+  }
+
+ private:
+  Buffer buffer_;
+  uint64_t rows_max_ = 0;
+  uint64_t columns_max_ = 0;
+  ActivationFormat format_ = ActivationFormat::kInt8;
+  uint32_t rows_ = 0;
+  uint32_t columns_ = 0;
+};
+
+}  // namespace baton::kernels

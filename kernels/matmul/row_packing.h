@@ -1,0 +1,28 @@
+// How the rows of a part are laid out in bytes, one pair of functions per PackedLayout. Used by packed_matrix.cc alone.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "kernels/matmul/packed_matrix.h"
+#include "kernels/tensor_view.h"
+
+namespace baton::kernels {
+
+struct PanelShape {
+  TensorType type;
+  RowOrder order;
+  uint32_t rows;
+  uint32_t columns;
+};
+
+// Layout kRows: the file's rows, tensor after tensor.
+uint64_t RowBytes(TensorType type, uint64_t columns);
+void PackRows(absl::Span<const TensorView> tensors, absl::Span<uint8_t> out);
+
+// Layout kPanels: see matmul/panels.h. `out` is zeroed.
+uint64_t PanelBytes(const PanelShape& shape);
+void PackPanels(absl::Span<const TensorView> tensors, RowOrder order, absl::Span<uint8_t> out);
+
+}  // namespace baton::kernels
