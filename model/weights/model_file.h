@@ -1,7 +1,7 @@
 // A model on disk, opened and checked: a GGUF file, or a folder with config.json and *.safetensors.
 //
 // Every count, offset and size is checked against the file before it is used; a hostile file gives an error, never a
-// crash, and never more than 64 MiB of memory beyond the mapping. Tensors are views into the mapping and live as long as
+// crash, and never more than 64 MiB of memory beyond the mapping and the q and k rows of safetensors. Tensors are views into the mapping and live as long as
 // the ModelFile. Immutable after Open(): any thread may read.
 #pragma once
 
