@@ -48,6 +48,16 @@ struct KvLayout {
 // INVALID_ARGUMENT, naming field, value and legal range.
 absl::Status Validate(const KvLayout& layout);
 
+// Where element (token of the block, dim) stands in a plane of K or of V, in elements.
+inline uint64_t KIndex(const KvLayout& layout, uint32_t token, uint32_t dim) {
+  if (layout.type == KvType::kF32) return uint64_t{dim} * layout.block_tokens + token;
+  return (uint64_t{dim / 2} * layout.block_tokens + token) * 2 + dim % 2;
+}
+inline uint64_t VIndex(const KvLayout& layout, uint32_t token, uint32_t dim) {
+  if (layout.type == KvType::kF32) return uint64_t{token} * layout.head_dim + dim;
+  return (uint64_t{token / 2} * layout.head_dim + dim) * 2 + token % 2;
+}
+
 // An arena seen through its layout. Plain data; the arena outlives it. Who may write is the arena owner's affair.
 struct PagedKvView {
   KvLayout layout;

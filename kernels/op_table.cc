@@ -29,6 +29,10 @@ constexpr OpRow<EmbedFn> kEmbed = {"embed", Embed, Embed, Embed, Embed};
 constexpr OpRow<RmsNormFn> kRmsNorm = {"rms_norm", RmsNormReference, nullptr, nullptr, nullptr};
 constexpr OpRow<QuantizeFn> kQuantize = {"quantize", QuantizeReference, nullptr, nullptr, nullptr};
 constexpr OpRow<MatmulFn> kMatmul = {"matmul", MatmulReference, nullptr, nullptr, nullptr};
+constexpr OpRow<RopeAppendFn> kRopeAppend = {"rope_append", RopeAppendReference, nullptr, nullptr,
+                                             nullptr};
+constexpr OpRow<AttentionFn> kAttention = {"attention", AttentionReference, nullptr, nullptr,
+                                           nullptr};
 
 template <typename Fn>
 Fn Choose(const OpRow<Fn>& row, BoundOps& ops) {
@@ -51,6 +55,8 @@ absl::StatusOr<BoundOps> Bind(CpuLevel level) {
   ops.rms_norm = Choose(kRmsNorm, ops);
   ops.quantize = Choose(kQuantize, ops);
   ops.matmul = Choose(kMatmul, ops);
+  ops.rope_append = Choose(kRopeAppend, ops);
+  ops.attention = Choose(kAttention, ops);
   return ops;
 }
 

@@ -5,6 +5,8 @@
 //   rms_norm      RmsNormReference     -                    -                  -
 //   quantize      QuantizeReference    -                    -                  -
 //   matmul        MatmulReference      -                    -                  -
+//   rope_append   RopeAppendReference  -                    -                  -
+//   attention     AttentionReference   -                    -                  -
 //
 // "-" is a level without code of its own: Bind() then takes the reference and names the op in BoundOps::fallbacks, which
 // the start-up log prints. A new op is: a folder with its contract, a row here, a case in the conformance tests.
@@ -14,11 +16,13 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "kernels/attention/attention.h"
 #include "kernels/cpu_level.h"
 #include "kernels/embed/embed.h"
 #include "kernels/matmul/matmul.h"
 #include "kernels/quantize/quantize.h"
 #include "kernels/rms_norm/rms_norm.h"
+#include "kernels/rope_append/rope_append.h"
 
 namespace baton::kernels {
 
@@ -32,6 +36,8 @@ struct BoundOps {
   RmsNormFn rms_norm = nullptr;
   QuantizeFn quantize = nullptr;
   MatmulFn matmul = nullptr;
+  RopeAppendFn rope_append = nullptr;
+  AttentionFn attention = nullptr;
 };
 
 // UNIMPLEMENTED, naming the level, if this CPU or operating system lacks it.
