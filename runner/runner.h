@@ -111,6 +111,15 @@ class StepObserver {
                                absl::Span<const kvstore::KvBlockId> blocks) = 0;
 };
 
+#ifdef BATON_PLANTED_FAULTS
+// A defect put into every decode row on purpose, in test builds only: the equality tests must see each of them.
+enum class PlantedFault {
+  kNone,
+  kStaleBlock,     // The sequence's first block is read from its last one.
+  kWrongPosition,  // The row is computed one position too early.
+};
+#endif
+
 struct RunnerConfig {
   uint32_t chunk_tokens = 512;       // Prompt tokens of one step, at most. [16, 8192]
   // Sequences that start from waiting while they hold blocks, at most; also decode rows of one step. Adopted sequences
@@ -118,6 +127,9 @@ struct RunnerConfig {
   // batch_rows_max.
   uint32_t running_max = 64;
   uint32_t prefill_packed_max = 16;  // Prompts packed into one chunk, at most. [1, 256]
+#ifdef BATON_PLANTED_FAULTS
+  PlantedFault planted_fault = PlantedFault::kNone;
+#endif
 };
 
 absl::Status Validate(const RunnerConfig& config);
