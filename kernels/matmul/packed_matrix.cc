@@ -161,10 +161,9 @@ PackedLayout PackedLayoutOf(CpuLevel level) {
   switch (level) {
     case CpuLevel::kReference:
     case CpuLevel::kAvx2:
-      return PackedLayout::kRows;
     case CpuLevel::kAvx512NoBf16:
     case CpuLevel::kAvx512:
-      return PackedLayout::kPanels;
+      return PackedLayout::kRows;
   }
   return PackedLayout::kRows;
 }

@@ -1,0 +1,26 @@
+#include "prefill_worker/prefill_service.h"
+
+#include <utility>
+
+#include "base/grpc_status.h"
+#include "base/status_macros.h"
+#include "worker/event_codec.h"
+
+namespace baton::prefill_worker {
+
+grpc::ServerUnaryReactor* PrefillService::Prefill(grpc::CallbackServerContext* context,
+                                                  const v1::PrefillRequest* wire,
+                                                  v1::PrefillResponse*) {
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  reactor->Finish(base::ToGrpcStatus(Take(*wire)));
+  return reactor;
+}
+
+absl::Status PrefillService::Take(const v1::PrefillRequest& wire) {
+  PrefillRequest request;
+  ASSIGN_OR_RETURN(request.request, worker::DecodeEngineRequest(wire.request(), limits_));
+  ASSIGN_OR_RETURN(request.peer, worker::DecodeHandoffPeer(wire));
+  return queue_.Submit(std::move(request));
+}
+
+}  // namespace baton::prefill_worker
