@@ -256,6 +256,7 @@ class Runner::Impl {
   }
 
   void TakeResults(StepOutbox& outbox) {
+    outbox.tokens.reserve(entries_.size());
     absl::Span<float> logits = batch_.logits();
     for (const BatchEntry& entry : entries_) {
       (entry.decode ? outbox.decode_rows : outbox.prefill_tokens) += entry.tokens;

@@ -4,8 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
+#include <atomic>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -431,6 +434,36 @@ TEST(Runner, ReservedBlocksAreUsedFirst) {
   for (int step = 0; step < 13; ++step) worker->Step();
   EXPECT_EQ(worker->pool().counts().held, 3u);
   EXPECT_EQ(worker->pool().counts().reserved, 0u);
+}
+
+TEST(Runner, AnotherThreadMayTakeBlocksBetweenPlanAndAllocation) {
+  const std::vector<SequenceRequest> requests = MixedRequests(16);
+  FakeModel model({});
+  const auto worker = MakeWorker(model, 16);
+  std::atomic<bool> done = false;
+  std::thread other([&] {
+    std::array<kvstore::KvBlockId, 3> blocks;
+    while (!done) {
+      if (!worker->pool().Reserve(2).ok()) continue;
+      if (worker->pool().Allocate(absl::MakeSpan(blocks)).ok()) worker->pool().Release(blocks);
+      worker->pool().Unreserve(2);
+    }
+  });
+  Answers answers;
+  StepInbox inbox{.add = requests};
+  do {
+    TakeOutbox(worker->Step(std::exchange(inbox, {})), answers);
+  } while (worker->runner().counts().running + worker->runner().counts().waiting > 0);
+  done = true;
+  other.join();
+  EXPECT_EQ(answers, Alone(requests));
+  ExpectNothingHeld(*worker);
+}
+
+TEST(RunnerDeathTest, AnIdIsUsedOnce) {
+  FakeModel model({});
+  const auto worker = MakeWorker(model, 8);
+  EXPECT_DEATH(worker->Step({.add = {Request(3, 5, 9), Request(3, 5, 9)}}), "id 3 used twice");
 }
 
 TEST(Runner, GivesEverythingBackWhenItEnds) {
