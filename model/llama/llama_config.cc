@@ -85,7 +85,7 @@ absl::Status Validate(const LlamaConfig& config) {
   }
   RETURN_IF_ERROR(CheckRange("head dimension", config.head_dim, 2, kHeadDimMax));
   RETURN_IF_ERROR(CheckEven("head dimension", config.head_dim));
-  RETURN_IF_ERROR(CheckRange("RMS epsilon", config.rms_epsilon, 0.0f, 0.1f));
+  RETURN_IF_ERROR(CheckRange("RMS epsilon", config.rms_epsilon, 1e-12f, 0.1f));
   RETURN_IF_ERROR(ValidateRope(config.rope, config.head_dim));
   for (const uint32_t id : config.end_of_sequence_ids) {
     RETURN_IF_ERROR(CheckRange("end-of-sequence id", id, 0, config.vocabulary_size - 1));
