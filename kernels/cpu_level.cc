@@ -31,7 +31,6 @@ absl::StatusOr<CpuLevel> ParseCpuLevel(absl::string_view name) {
 
 // __builtin_cpu_supports also asks the operating system (XGETBV) whether it saves the registers.
 bool Supported(CpuLevel level) {
-#if defined(__x86_64__)
   switch (level) {
     case CpuLevel::kReference:
       return true;
@@ -46,9 +45,6 @@ bool Supported(CpuLevel level) {
       return Supported(CpuLevel::kAvx512NoBf16) && __builtin_cpu_supports("avx512bf16");
   }
   return false;
-#else
-  return level == CpuLevel::kReference;
-#endif
 }
 
 CpuLevel BestCpuLevel() {

@@ -26,9 +26,9 @@ struct OpRow {
 };
 
 constexpr OpRow<EmbedFn> kEmbed = {"embed", Embed, Embed, Embed, Embed};
-constexpr OpRow<RmsNormFn> kRmsNorm = {"rms_norm", RmsNormReference, nullptr, nullptr, nullptr};
-constexpr OpRow<QuantizeFn> kQuantize = {"quantize", QuantizeReference, nullptr, nullptr, nullptr};
-constexpr OpRow<MatmulFn> kMatmul = {"matmul", MatmulReference, nullptr, nullptr, nullptr};
+constexpr OpRow<RmsNormFn> kRmsNorm = {"rms_norm", RmsNormReference, nullptr, RmsNormAvx512, RmsNormAvx512};
+constexpr OpRow<QuantizeFn> kQuantize = {"quantize", QuantizeReference, nullptr, QuantizeAvx512, QuantizeAvx512};
+constexpr OpRow<MatmulFn> kMatmul = {"matmul", MatmulReference, nullptr, MatmulAvx512, MatmulAvx512};
 constexpr OpRow<RopeAppendFn> kRopeAppend = {"rope_append", RopeAppendReference, nullptr, nullptr,
                                              nullptr};
 constexpr OpRow<AttentionFn> kAttention = {"attention", AttentionReference, nullptr, nullptr,

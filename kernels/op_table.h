@@ -2,9 +2,9 @@
 //
 //   op            reference            avx2                 avx512-nobf16      avx512
 //   embed         Embed (portable)     Embed                Embed              Embed
-//   rms_norm      RmsNormReference     -                    -                  -
-//   quantize      QuantizeReference    -                    -                  -
-//   matmul        MatmulReference      -                    -                  -
+//   rms_norm      RmsNormReference     -                    RmsNormAvx512      RmsNormAvx512
+//   quantize      QuantizeReference    -                    QuantizeAvx512     QuantizeAvx512
+//   matmul        MatmulReference      -                    MatmulAvx512       MatmulAvx512
 //   rope_append   RopeAppendReference  -                    -                  -
 //   attention     AttentionReference   -                    -                  -
 //

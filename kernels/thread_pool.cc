@@ -26,13 +26,7 @@ uint32_t RegionOf(uint32_t state) { return state & ~(kRegion - 1); }
 constexpr std::chrono::microseconds kSpin{60};
 constexpr int kPausesPerClockRead = 16;
 
-void Pause() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#else
-  std::this_thread::yield();
-#endif
-}
+void Pause() { __builtin_ia32_pause(); }
 
 // Spins until done() or the budget is spent; returns done().
 template <typename Done>

@@ -18,8 +18,8 @@ namespace {
 // Logit rows of one step for prompt log-probabilities: 64 rows x 49,152 tokens x 4 bytes = 12.6 MB.
 constexpr uint32_t kPromptLogitRowsMax = 64;
 
-// The pool is shared: between the look at its counts and the allocation another thread may reserve. After so many plans
-// that found too little, a plan is made that takes no free block.
+// The pool is shared: between the look at its counts and the allocation another thread may reserve.
+// After so many plans that found too little, a plan is made that takes no free block.
 constexpr int kPlanAttemptsMax = 4;
 
 absl::Status OutOfRange(absl::string_view field, uint32_t value, uint32_t low, uint32_t high) {
@@ -94,7 +94,8 @@ class Runner::Impl {
   // Intake.
 
   void TakeIn(StepInbox inbox, StepOutbox& outbox) {
-    CHECK(inbox.add_reserved_blocks.empty() || inbox.add_reserved_blocks.size() == inbox.add.size());
+    CHECK(inbox.add_reserved_blocks.empty() ||
+          inbox.add_reserved_blocks.size() == inbox.add.size());
     for (size_t i = 0; i < inbox.add.size(); ++i) {
       const uint32_t reserved =
           inbox.add_reserved_blocks.empty() ? 0 : inbox.add_reserved_blocks[i];
@@ -165,7 +166,8 @@ class Runner::Impl {
         Unreserve(*waiting_[revoked.index], revoked.blocks);
       }
       Preempt(plan.preempt, outbox);
-      // Each round that preempts leaves fewer running, and one that does not and takes no free block cannot fail.
+      // Each round that preempts leaves fewer running, and one that does not and takes no free
+      // block cannot fail.
       if (!AllocateForEntries()) continue;
       if (head != nullptr && pool_.Reserve(plan.reserve->blocks).ok()) {
         head->reserved += plan.reserve->blocks;
@@ -180,10 +182,9 @@ class Runner::Impl {
     for (const Sequence* sequence : running_) planner_running_.push_back(sequence->ForPlanner());
     planner_waiting_.clear();
     for (const Sequence* sequence : waiting_) planner_waiting_.push_back(sequence->ForPlanner());
-    return PlanStep({.running = planner_running_,
-                     .waiting = planner_waiting_,
-                     .blocks_free = blocks_free},
-                    limits_);
+    return PlanStep(
+        {.running = planner_running_, .waiting = planner_waiting_, .blocks_free = blocks_free},
+        limits_);
   }
 
   void SetEntries(const StepPlan& plan) {
@@ -331,9 +332,8 @@ class Runner::Impl {
     outbox.failures.push_back(
         {.id = sequence.request.id,
          .status = absl::ResourceExhaustedError(absl::StrCat(
-             "the sequence's ", sequence.token_count(), " tokens need ", blocks,
-             " KV blocks of ", limits_.block_tokens, " tokens, and this worker has ",
-             blocks_total_))});
+             "the sequence's ", sequence.token_count(), " tokens need ", blocks, " KV blocks of ",
+             limits_.block_tokens, " tokens, and this worker has ", blocks_total_))});
     End(sequence);
   }
 

@@ -1,4 +1,5 @@
-// A sequence inside the runner: its request, its tokens so far and its block table. Owned by the runner; no rules here.
+// A sequence inside the runner: its request, its tokens so far and its block table. Owned by the
+// runner; no rules here.
 #pragma once
 
 #include <algorithm>

@@ -7,7 +7,7 @@
 namespace baton::runner {
 namespace {
 
-// Rows whose logits are wanted: from the first prompt token without log-probabilities on, else of the row that draws.
+// From the first row that tells of a prompt token not told yet, else the row that draws.
 uint32_t LogitRows(const BatchEntry& entry) {
   const Sequence& sequence = *entry.sequence;
   uint32_t first = entry.draws() ? entry.end() - 1 : entry.end();
@@ -67,8 +67,8 @@ void StepBatch::Add(BatchEntry& entry) {
 void StepBatch::AddFinalBlocks(const BatchEntry& entry) {
   Sequence& sequence = *entry.sequence;
   const uint32_t block_tokens = kv_.layout.block_tokens;
-  const uint32_t final_end = entry.draws() ? BlocksFor(entry.end(), block_tokens)
-                                           : entry.end() / block_tokens;
+  const uint32_t final_end =
+      entry.draws() ? BlocksFor(entry.end(), block_tokens) : entry.end() / block_tokens;
   if (final_end == sequence.told_blocks) return;
   FinalBlocks final{.id = sequence.request.id, .first_block = sequence.told_blocks};
   for (uint32_t block = sequence.told_blocks; block < final_end; ++block) {

@@ -1,5 +1,6 @@
-// The batch of one step in the model's terms: rows and logit rows out of what the planner chose, and the way back from
-// layers to blocks that are final. Kept between steps for its buffers. Thread-compatible.
+// The batch of one step in the model's terms: rows and logit rows out of what the planner chose,
+// and the way back from layers to blocks that are final. Kept between steps for its buffers.
+// Thread-compatible.
 #pragma once
 
 #include <cstdint>

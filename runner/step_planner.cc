@@ -60,7 +60,8 @@ class Planner {
 
   void PlanStart() {
     uint32_t sequences = static_cast<uint32_t>(running_.size());
-    uint32_t growing = 0;  // Those that will want free blocks beyond what they have and were promised.
+    // Those that will want free blocks beyond what they have and were promised.
+    uint32_t growing = 0;
     for (const PlannerSequence& sequence : running_) {
       growing += sequence.grows && sequence.reserved == 0;
     }
@@ -86,7 +87,8 @@ class Planner {
     }
   }
 
-  // Makes `blocks` free for a running sequence: what the waiting have reserved, then what the younger running hold.
+  // Makes `blocks` free for a running sequence: what the waiting have reserved, then what the
+  // younger running hold.
   bool FreeForGrowth(uint32_t index, uint32_t blocks) {
     Revoke(/*from=*/0, blocks);
     for (uint32_t victim = static_cast<uint32_t>(running_.size()); blocks_free_ < blocks;) {
@@ -99,7 +101,8 @@ class Planner {
     return true;
   }
 
-  // Makes `blocks` free for waiting sequence `index`, out of what those behind it have reserved; all of them or none.
+  // Makes `blocks` free for waiting sequence `index`, out of what those behind it have reserved;
+  // all of them or none.
   bool FreeForStart(uint32_t index, uint32_t blocks) {
     uint32_t obtainable = blocks_free_;
     for (uint32_t i = index + 1; i < waiting_.size() && obtainable < blocks; ++i) {
@@ -110,7 +113,8 @@ class Planner {
     return true;
   }
 
-  // Until `blocks` are free or waiting sequences from `from` on have no more reservations; youngest first.
+  // Until `blocks` are free or waiting sequences from `from` on have no more reservations; youngest
+  // first.
   void Revoke(uint32_t from, uint32_t blocks) {
     for (uint32_t i = static_cast<uint32_t>(waiting_.size()); i > from && blocks_free_ < blocks;) {
       --i;

@@ -1,16 +1,22 @@
-// What one step computes: a pure function from a snapshot of the sequences and the free blocks to a plan.
+// What one step computes: a pure function from a snapshot of the sequences and the free blocks to a
+// plan.
 //
 // Rules, in order:
-//   1. Each decoding sequence gets one row, oldest first, up to running_max rows. Where its next token needs a block and
-//      none is free, it takes what waiting sequences have reserved, then the blocks of the youngest running sequence, which
-//      is preempted. Older and pinned ones are never robbed; if only such remain, it keeps what it has and sits the step out.
-//   2. Partly prefilled prompts go on, oldest first. They hold all their blocks since they started, so they never wait.
-//   3. Waiting prompts start in order of arrival. One starts only if all its blocks can be had and one block of growth is
-//      left for each sequence that grows; the head of the line keeps those behind it waiting (a long prompt is not
-//      starved by short ones), may use what they have reserved, and reserves what is free towards its own start.
+//   1. Each decoding sequence gets one row, oldest first, up to running_max rows. Where its next
+//   token needs a block and
+//      none is free, it takes what waiting sequences have reserved, then the blocks of the youngest
+//      running sequence, which is preempted. Older and pinned ones are never robbed; if only such
+//      remain, it keeps what it has and sits the step out.
+//   2. Partly prefilled prompts go on, oldest first. They hold all their blocks since they started,
+//   so they never wait.
+//   3. Waiting prompts start in order of arrival. One starts only if all its blocks can be had and
+//   one block of growth is
+//      left for each sequence that grows; the head of the line keeps those behind it waiting (a
+//      long prompt is not starved by short ones), may use what they have reserved, and reserves
+//      what is free towards its own start.
 //
-// So there is no deadlock: the oldest running sequence can always go on, or waits for blocks that are held outside the
-// runner; and if none runs, the head of the line can start.
+// So there is no deadlock: the oldest running sequence can always go on, or waits for blocks that
+// are held outside the runner; and if none runs, the head of the line can start.
 #pragma once
 
 #include <cstdint>
@@ -63,8 +69,8 @@ struct PlannedReservation {
 
 // To be carried out in this order.
 struct StepPlan {
-  std::vector<PlannedReservation> revoke;     // Given back to the pool.
-  std::vector<uint32_t> preempt;              // Of running, youngest first: give back blocks and reservations.
+  std::vector<PlannedReservation> revoke;  // Given back to the pool.
+  std::vector<uint32_t> preempt;  // Of running, youngest first: give back blocks and reservations.
   std::vector<PlannedRows> decode;            // Of running.
   std::vector<PlannedRows> resume;            // Of running.
   std::vector<PlannedRows> start;             // Of waiting.

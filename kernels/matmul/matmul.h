@@ -44,6 +44,7 @@ struct MatmulArgs {
 using MatmulFn = void (*)(const MatmulArgs& args, KernelContext& context);
 
 void MatmulReference(const MatmulArgs& args, KernelContext& context);  // Layout kRows.
+void MatmulAvx512(const MatmulArgs& args, KernelContext& context);     // Layout kPanels.
 
 // CHECKs the contract above; every backend calls it first.
 void CheckArgs(const MatmulArgs& args, PackedLayout layout);

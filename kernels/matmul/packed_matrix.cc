@@ -161,9 +161,10 @@ PackedLayout PackedLayoutOf(CpuLevel level) {
   switch (level) {
     case CpuLevel::kReference:
     case CpuLevel::kAvx2:
+      return PackedLayout::kRows;
     case CpuLevel::kAvx512NoBf16:
     case CpuLevel::kAvx512:
-      return PackedLayout::kRows;
+      return PackedLayout::kPanels;
   }
   return PackedLayout::kRows;
 }

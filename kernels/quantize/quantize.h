@@ -3,7 +3,7 @@
 //   x   [rows, columns] f32, rows x_stride elements apart
 //   y   Activations, Reset() by the op to (format, rows, columns)
 //
-// Levels agree bit for bit.
+// Levels agree bit for bit on finite x.
 #pragma once
 
 #include <cstdint>
@@ -25,6 +25,7 @@ struct QuantizeArgs {
 using QuantizeFn = void (*)(const QuantizeArgs& args, KernelContext& context);
 
 void QuantizeReference(const QuantizeArgs& args, KernelContext& context);
+void QuantizeAvx512(const QuantizeArgs& args, KernelContext& context);
 
 // CHECKs the contract above; every backend calls it first.
 void CheckArgs(const QuantizeArgs& args);

@@ -36,6 +36,7 @@ struct RmsNormArgs {
 using RmsNormFn = void (*)(const RmsNormArgs& args, KernelContext& context);
 
 void RmsNormReference(const RmsNormArgs& args, KernelContext& context);
+void RmsNormAvx512(const RmsNormArgs& args, KernelContext& context);
 
 // CHECKs the contract above; every backend calls it first.
 void CheckArgs(const RmsNormArgs& args);

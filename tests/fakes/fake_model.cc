@@ -11,7 +11,8 @@
 namespace baton::fakes {
 namespace {
 
-// Above any other logit, so that a forced token is drawn at any sane temperature; the rest of the row still tells the prefix.
+// Above any other logit, so that a forced token is drawn at any sane temperature; the rest of the
+// row still tells the prefix.
 constexpr float kForcedLogit = 1000.0f;
 
 // The finaliser of splitmix64: each bit of the input moves half of the output.
@@ -215,7 +216,8 @@ void FakeModel::WriteLogits(const Row& row, absl::Span<float> logits) const {
       return;
     }
   }
-  if (!options_.script.empty()) logits[options_.script[next % options_.script.size()]] = kForcedLogit;
+  if (!options_.script.empty())
+    logits[options_.script[next % options_.script.size()]] = kForcedLogit;
 }
 
 }  // namespace baton::fakes

@@ -1,11 +1,13 @@
-// A model without weights, for tests: its arithmetic is a hash, so that anything wrong in its input changes its output.
+// A model without weights, for tests: its arithmetic is a hash, so that anything wrong in its input
+// changes its output.
 //
-//   K, V of (layer, position p)  =  hash(token, p, layer, all K and V of positions < p read back through the block table)
-//   logits of p                  =  hash(the above of all layers)
+//   K, V of (layer, position p)  =  hash(token, p, layer, all K and V of positions < p read back
+//   through the block table) logits of p                  =  hash(the above of all layers)
 //
-// One stale block, wrong position, wrong order or wrong token therefore changes every later token of the sequence, and
-// nothing else in a batch can. What it may print can be steered by `script` and `forced`, its speed by `step_time` and
-// `row_time`; every KV byte is both written and read, so copies are checked in full.
+// One stale block, wrong position, wrong order or wrong token therefore changes every later token
+// of the sequence, and nothing else in a batch can. What it may print can be steered by `script`
+// and `forced`, its speed by `step_time` and `row_time`; every KV byte is both written and read, so
+// copies are checked in full.
 #pragma once
 
 #include <cstdint>
@@ -41,7 +43,8 @@ struct FakeModelOptions {
   // Wins over the script; at most one a position.
   std::vector<ForcedToken> forced;
 
-  // A Forward() takes step_time + rows * row_time at least, spread evenly over the layers. Zero: as fast as it can.
+  // A Forward() takes step_time + rows * row_time at least, spread evenly over the layers. Zero: as
+  // fast as it can.
   absl::Duration step_time;
   absl::Duration row_time;
 };

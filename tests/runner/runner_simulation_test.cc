@@ -1,6 +1,6 @@
-// Random walks: additions, adoptions, hand-offs, cancels and other users of the pool, in pools that are too small. After
-// each step blocks must add up; in the end every sequence ended exactly once, with the tokens it has alone.
-// A failure prints its seed; rerun with BATON_SEED=<seed>.
+// Random walks: additions, adoptions, hand-offs, cancels and other users of the pool, in pools that
+// are too small. After each step blocks must add up; in the end every sequence ended exactly once,
+// with the tokens it has alone. A failure prints its seed; rerun with BATON_SEED=<seed>.
 #include <gtest/gtest.h>
 
 #include <cstdlib>

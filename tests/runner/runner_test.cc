@@ -79,7 +79,8 @@ void ExpectNothingHeld(TestWorker& worker) {
   EXPECT_EQ(worker.runner().counts().running + worker.runner().counts().waiting, 0u);
 }
 
-// Equality: whatever else runs, however it is cut, a sequence gives the same tokens and log-probabilities.
+// Equality: whatever else runs, however it is cut, a sequence gives the same tokens and
+// log-probabilities.
 
 struct EqualityCase {
   std::string name;

@@ -26,7 +26,8 @@ void PrintTo(const StepPlan& plan, std::ostream* out) {
   rows("decode", plan.decode);
   rows("resume", plan.resume);
   rows("start", plan.start);
-  if (plan.reserve) *out << "reserve {" << plan.reserve->index << ", " << plan.reserve->blocks << "}";
+  if (plan.reserve)
+    *out << "reserve {" << plan.reserve->index << ", " << plan.reserve->blocks << "}";
 }
 
 namespace {
@@ -49,9 +50,8 @@ PlannerSequence Decoding(uint32_t tokens, uint32_t reserved = 0) {
 
 // A prompt that was begun: it holds all its blocks.
 PlannerSequence Begun(uint32_t tokens, uint32_t computed) {
-  return {.tokens = tokens,
-          .computed = computed,
-          .blocks = BlocksFor(tokens, kLimits.block_tokens)};
+  return {
+      .tokens = tokens, .computed = computed, .blocks = BlocksFor(tokens, kLimits.block_tokens)};
 }
 
 PlannerSequence Waiting(uint32_t tokens, uint32_t reserved = 0) {
@@ -83,11 +83,11 @@ class StepPlannerTest : public testing::TestWithParam<PlanCase> {};
 
 TEST_P(StepPlannerTest, Plans) {
   const PlanCase& param = GetParam();
-  EXPECT_EQ(PlanStep({.running = param.running,
-                      .waiting = param.waiting,
-                      .blocks_free = param.blocks_free},
-                     kLimits),
-            param.want);
+  EXPECT_EQ(
+      PlanStep(
+          {.running = param.running, .waiting = param.waiting, .blocks_free = param.blocks_free},
+          kLimits),
+      param.want);
 }
 
 const PlanCase kDecodeCases[] = {
@@ -209,21 +209,13 @@ const PlanCase kPrefillCases[] = {
      {Waiting(40), Waiting(4)},
      9,
      {.reserve = {{0, 9}}}},
-    {"TheHeadsReservationCountsTowardsItsStart",
-     {},
-     {Waiting(40, 9)},
-     1,
-     {.start = {{0, 16, 10}}}},
+    {"TheHeadsReservationCountsTowardsItsStart", {}, {Waiting(40, 9)}, 1, {.start = {{0, 16, 10}}}},
     {"TheHeadUsesWhatThoseBehindItReserved",
      {},
      {Waiting(16, 1), Waiting(8, 1), Waiting(8, 2)},
      0,
      {.revoke = {{1, 1}, {2, 2}}, .start = {{0, 16, 4}}}},
-    {"ReservationsBehindTheHeadStayIfTheyDoNotSuffice",
-     {},
-     {Waiting(16, 1), Waiting(8, 2)},
-     0,
-     {}},
+    {"ReservationsBehindTheHeadStayIfTheyDoNotSuffice", {}, {Waiting(16, 1), Waiting(8, 2)}, 0, {}},
     {"NothingStartsBeyondRunningMax",
      {Decoding(6, 1), Decoding(6, 1), Decoding(6, 1), Decoding(6, 1), Decoding(6, 1),
       Decoding(6, 1), Decoding(6, 1)},

@@ -125,8 +125,8 @@ Answers TestWorker::RunHandedOver(std::vector<SequenceRequest> requests, TestWor
 
 bool TestWorker::Adopt(const SequenceRequest& request, TestWorker& decode, StepInbox& inbox) {
   AdoptedSequence adopted{.request = request};
-  adopted.blocks.resize(BlocksFor(static_cast<uint32_t>(request.tokens.size()) - 1,
-                                  kv().layout.block_tokens));
+  adopted.blocks.resize(
+      BlocksFor(static_cast<uint32_t>(request.tokens.size()) - 1, kv().layout.block_tokens));
   if (!decode.pool().Allocate(absl::MakeSpan(adopted.blocks)).ok()) return false;
   observer_.Paste(request.id, adopted.blocks, decode.kv());
   inbox.adopt.push_back(std::move(adopted));

@@ -1,4 +1,5 @@
-// A worker without services for tests of the runner: arena, pool and runner over any model, and what it answered.
+// A worker without services for tests of the runner: arena, pool and runner over any model, and
+// what it answered.
 #pragma once
 
 #include <cstdint>
@@ -37,8 +38,8 @@ std::ostream& operator<<(std::ostream& out, const Answer& answer);
 // Adds what a step put out; positions must follow each other.
 void TakeOutbox(const StepOutbox& outbox, Answers& answers);
 
-// Copies each block of a hand-off at the moment it is told, so that a block told too early is copied too early; CHECKs
-// that each (layer, block) is told once, in order of blocks.
+// Copies each block of a hand-off at the moment it is told, so that a block told too early is
+// copied too early; CHECKs that each (layer, block) is told once, in order of blocks.
 class CopyingObserver final : public StepObserver {
  public:
   explicit CopyingObserver(const kernels::PagedKvView& kv) : kv_(kv) {}
