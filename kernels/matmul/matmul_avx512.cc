@@ -1,5 +1,5 @@
-// Matmul on AVX-512 VNNI. A tile is 2 panels (32 columns) x 4 rows over all of K: 8 integer accumulators for the group at
-// hand and 8 float accumulators for the groups before it. Threads take pairs of panels.
+// Matmul on AVX-512 VNNI. A tile is 2 panels (32 columns) x 6 rows over all of K: 12 integer accumulators for the group at
+// hand and 12 float accumulators for the groups before it. Threads take pairs of panels.
 //
 // Few rows: tiles read the packed weights directly, and prefetch the next pair while the later row blocks find this one in
 // cache. Many rows: a pair is unpacked into scratch once. The arithmetic and its order are the same.
@@ -16,7 +16,7 @@
 namespace baton::kernels {
 namespace {
 
-constexpr uint32_t kDirectRowsMax = 32;
+constexpr uint32_t kDirectRowsMax = 12;
 
 // Rows of activations that one pass over a pair takes, so that they stay in L2 next to the weights.
 constexpr uint64_t kChunkBytesMax = 768 << 10;
@@ -47,7 +47,7 @@ using Accumulators = __m512[kRows][2];
 
 template <int kRows>
 inline void Finish(const Accumulators<kRows>& acc, const PairOutput& to, uint32_t first_row) {
-#pragma GCC unroll 4
+#pragma GCC unroll 6
   for (int r = 0; r < kRows; ++r) {
     const uint64_t offset = (first_row + r) * to.stride;
     __m512 y[2];
@@ -76,7 +76,7 @@ inline void AddQuads(const Reader& w, const ActivationGroup& x, __m512i (&sum)[k
   for (int i = kFirst; i < kFirst + kCount; ++i) {
     const __m512i w0 = w.Quad(i, 0);
     const __m512i w1 = w.Quad(i, 1);
-#pragma GCC unroll 4
+#pragma GCC unroll 6
     for (int r = 0; r < kRows; ++r) {
       int32_t quad;
       std::memcpy(&quad, x.q[i][r], sizeof(quad));
@@ -91,7 +91,7 @@ inline void AddQuads(const Reader& w, const ActivationGroup& x, __m512i (&sum)[k
 template <typename Reader, int kHalf, int kRows>
 inline void AddGroup(const Reader& w, const ActivationGroup& x, Accumulators<kRows>& acc) {
   __m512i sum[kRows][2];
-#pragma GCC unroll 4
+#pragma GCC unroll 6
   for (int r = 0; r < kRows; ++r) {
     int32_t start = 0;
     if constexpr (!Reader::kMin) start = Reader::kHalves ? x.half_start[kHalf][r] : x.start[r];
@@ -101,14 +101,14 @@ inline void AddGroup(const Reader& w, const ActivationGroup& x, Accumulators<kRo
 #pragma GCC unroll 2
   for (int p = 0; p < 2; ++p) {
     const __m512 scale = w.Scale(kHalf, p);
-#pragma GCC unroll 4
+#pragma GCC unroll 6
     for (int r = 0; r < kRows; ++r) {
       const __m512 factor = _mm512_mul_ps(scale, _mm512_set1_ps(x.scale[r]));
       acc[r][p] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum[r][p]), factor, acc[r][p]);
     }
     if constexpr (Reader::kMin) {
       const __m512 min = w.Min(p);
-#pragma GCC unroll 4
+#pragma GCC unroll 6
       for (int r = 0; r < kRows; ++r) acc[r][p] = _mm512_fmadd_ps(min, _mm512_set1_ps(x.sum[r]), acc[r][p]);
     }
   }
@@ -118,7 +118,7 @@ template <typename Reader, int kRows>
 [[gnu::noinline]] void IntegerTile(const uint8_t* pair, const ActivationGroup* x, uint32_t group_count,
                                    Prefetch prefetch, const PairOutput& to, uint32_t first_row) {
   Accumulators<kRows> acc;
-#pragma GCC unroll 4
+#pragma GCC unroll 6
   for (int r = 0; r < kRows; ++r) acc[r][0] = acc[r][1] = _mm512_setzero_ps();
   for (uint32_t g = 0; g < group_count; ++g) {
     const Reader w(pair, g);
@@ -127,7 +127,7 @@ template <typename Reader, int kRows>
     if constexpr (Reader::kHalves) AddGroup<Reader, 1>(w, x[g], acc);
   }
   if constexpr (Reader::kFinalScale != 1.0f) {
-#pragma GCC unroll 4
+#pragma GCC unroll 6
     for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 2
       for (int p = 0; p < 2; ++p) acc[r][p] = _mm512_mul_ps(acc[r][p], _mm512_set1_ps(Reader::kFinalScale));
@@ -161,24 +161,24 @@ template <typename Reader, int kRows>
                                  uint32_t first_row) {
   constexpr uint32_t kRun = 64;
   Accumulators<kRows> acc;
-#pragma GCC unroll 4
+#pragma GCC unroll 6
   for (int r = 0; r < kRows; ++r) acc[r][0] = acc[r][1] = _mm512_setzero_ps();
   for (uint32_t begin = 0; begin < columns; begin += kRun) {
     Accumulators<kRows> run;
-#pragma GCC unroll 4
+#pragma GCC unroll 6
     for (int r = 0; r < kRows; ++r) run[r][0] = run[r][1] = _mm512_setzero_ps();
     const uint32_t end = std::min(columns, begin + kRun);
     for (uint32_t k = begin; k < end; ++k, pair += Reader::kStride, x += kRowBlock) {
       const __m512 w0 = Reader::Load(pair, 0);
       const __m512 w1 = Reader::Load(pair, 1);
-#pragma GCC unroll 4
+#pragma GCC unroll 6
       for (int r = 0; r < kRows; ++r) {
         const __m512 a = _mm512_set1_ps(x[r]);
         run[r][0] = _mm512_fmadd_ps(w0, a, run[r][0]);
         run[r][1] = _mm512_fmadd_ps(w1, a, run[r][1]);
       }
     }
-#pragma GCC unroll 4
+#pragma GCC unroll 6
     for (int r = 0; r < kRows; ++r) {
       acc[r][0] = _mm512_add_ps(acc[r][0], run[r][0]);
       acc[r][1] = _mm512_add_ps(acc[r][1], run[r][1]);
@@ -206,7 +206,9 @@ void ForEachBlock(const PairTask& task, Tile tile) {
       case 1: tile.template operator()<1>(block); break;
       case 2: tile.template operator()<2>(block); break;
       case 3: tile.template operator()<3>(block); break;
-      default: tile.template operator()<4>(block); break;
+      case 4: tile.template operator()<4>(block); break;
+      case 5: tile.template operator()<5>(block); break;
+      default: tile.template operator()<6>(block); break;
     }
   }
 }
@@ -284,7 +286,7 @@ PairOutput OutputOf(const MatmulArgs& args, const PackedMatrix::Part& part, uint
 
 // Row blocks that one pass takes.
 uint32_t BlocksPerChunk(const Activations& x) {
-  const uint64_t element_bytes = x.format() == ActivationFormat::kF32 ? sizeof(float) : 2;  // 208 bytes hold 128 elements.
+  const uint64_t element_bytes = x.format() == ActivationFormat::kF32 ? sizeof(float) : 2;  // 312 bytes hold 192 elements.
   const uint64_t block_bytes = uint64_t{x.columns()} * kRowBlock * element_bytes;
   const auto blocks = static_cast<uint32_t>(std::max<uint64_t>(kChunkBytesMax / block_bytes, kDirectRowsMax / kRowBlock));
   // Chunks of equal size: a last one of a few rows would unpack all the weights for little.

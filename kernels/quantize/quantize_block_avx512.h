@@ -1,6 +1,7 @@
 // Quantisation of a block of kRowBlock rows, shared by quantize and rms_norm. Only for files compiled for AVX-512.
 //
-// `load(row, k)` gives elements k .. k + 15 of a row of the block (zero past the end of the row).
+// Rows are taken four at a time, so that maxima, rounding and sums of four rows share their shuffles. `load(row, k)` gives
+// elements k .. k + 15 of a row of the block (zero past the end of the row).
 #pragma once
 
 #include <immintrin.h>
@@ -24,7 +25,7 @@ inline __m128 RowMaxima(const __m512 (&v)[4]) {
   return _mm_max_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
 }
 
-// Rounds 16 elements of 4 rows to bytes, as ActivationGroup::q lies in memory: lane 4 * quad + row.
+// Rounds 16 elements of 4 rows to bytes: dword 4 * quad + row.
 inline __m512i RoundToQuads(const __m512 (&v)[4]) {
   const __m512i rows01 = _mm512_packs_epi32(_mm512_cvtps_epi32(v[0]), _mm512_cvtps_epi32(v[1]));
   const __m512i rows23 = _mm512_packs_epi32(_mm512_cvtps_epi32(v[2]), _mm512_cvtps_epi32(v[3]));
@@ -38,40 +39,44 @@ inline __m128i RowSums(__m512i quads) {
   return _mm_add_epi32(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
 }
 
-template <typename Load>
-void QuantizeGroup(Load load, uint32_t k, ActivationGroup& group) {
-  __m512 x[2][kRowBlock];
-  __m512 magnitude[kRowBlock];
+inline __m128i TimesMinus128(__m128i v) { return _mm_sub_epi32(_mm_setzero_si128(), _mm_slli_epi32(v, 7)); }
+
+// Rows [kFirst, kFirst + kCount) of the block, kCount <= 4; elements k .. k + 31.
+template <uint32_t kFirst, uint32_t kCount, typename Load>
+inline void QuantizeRows(Load load, uint32_t k, ActivationGroup& group) {
+  constexpr __mmask8 kRows = (1 << kCount) - 1;
+  __m512 x[2][4];
+  __m512 magnitude[4];
 #pragma GCC unroll 4
-  for (uint32_t r = 0; r < kRowBlock; ++r) {
-    x[0][r] = load(r, k);
-    x[1][r] = load(r, k + 16);
+  for (uint32_t r = 0; r < 4; ++r) {
+    x[0][r] = r < kCount ? load(kFirst + r, k) : _mm512_setzero_ps();
+    x[1][r] = r < kCount ? load(kFirst + r, k + 16) : _mm512_setzero_ps();
     magnitude[r] = _mm512_max_ps(_mm512_abs_ps(x[0][r]), _mm512_abs_ps(x[1][r]));
   }
   const __m128 max = RowMaxima(magnitude);
   const __mmask8 nonzero = _mm_cmp_ps_mask(max, _mm_set1_ps(0x1p-100f), _CMP_GE_OQ);
   const __m128 limit = _mm_set1_ps(127.0f);
   const __m128 scale = _mm_maskz_div_ps(nonzero, max, limit);
-  const __m128 inverse = _mm_maskz_div_ps(nonzero, limit, max);
-  const __m512 inverses = _mm512_broadcast_f32x4(inverse);
-  const __m512 inverse_of[kRowBlock] = {_mm512_permute_ps(inverses, 0x00), _mm512_permute_ps(inverses, 0x55),
-                                        _mm512_permute_ps(inverses, 0xAA), _mm512_permute_ps(inverses, 0xFF)};
+  const __m512 inverses = _mm512_broadcast_f32x4(_mm_maskz_div_ps(nonzero, limit, max));
+  const __m512 inverse[4] = {_mm512_permute_ps(inverses, 0x00), _mm512_permute_ps(inverses, 0x55),
+                             _mm512_permute_ps(inverses, 0xAA), _mm512_permute_ps(inverses, 0xFF)};
   __m128i sum = _mm_setzero_si128();
 #pragma GCC unroll 2
   for (uint32_t half = 0; half < 2; ++half) {
 #pragma GCC unroll 4
-    for (uint32_t r = 0; r < kRowBlock; ++r) x[half][r] = _mm512_mul_ps(x[half][r], inverse_of[r]);
+    for (uint32_t r = 0; r < 4; ++r) x[half][r] = _mm512_mul_ps(x[half][r], inverse[r]);
     const __m512i quads = RoundToQuads(x[half]);
-    _mm512_storeu_si512(&group.q[4 * half], quads);
+    const __m128i quad[4] = {_mm512_castsi512_si128(quads), _mm512_extracti32x4_epi32(quads, 1),
+                             _mm512_extracti32x4_epi32(quads, 2), _mm512_extracti32x4_epi32(quads, 3)};
+#pragma GCC unroll 4
+    for (uint32_t i = 0; i < 4; ++i) _mm_mask_storeu_epi32(group.q[4 * half + i][kFirst], kRows, quad[i]);
     const __m128i half_sum = RowSums(quads);
     sum = _mm_add_epi32(sum, half_sum);
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(group.half_start[half]),
-                     _mm_sub_epi32(_mm_setzero_si128(), _mm_slli_epi32(half_sum, 7)));
+    _mm_mask_storeu_epi32(group.half_start[half] + kFirst, kRows, TimesMinus128(half_sum));
   }
-  _mm_storeu_ps(group.scale, scale);
-  _mm_storeu_ps(group.sum, _mm_mul_ps(scale, _mm_cvtepi32_ps(sum)));
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(group.start),
-                   _mm_sub_epi32(_mm_setzero_si128(), _mm_slli_epi32(sum, 7)));
+  _mm_mask_storeu_ps(group.scale + kFirst, kRows, scale);
+  _mm_mask_storeu_ps(group.sum + kFirst, kRows, _mm_mul_ps(scale, _mm_cvtepi32_ps(sum)));
+  _mm_mask_storeu_epi32(group.start + kFirst, kRows, TimesMinus128(sum));
 }
 
 template <typename Load>
@@ -92,8 +97,13 @@ void QuantizeBlock(Load load, uint32_t block, Activations& y) {
     InterleaveFloats(load, y.columns(), y.Floats(block));
     return;
   }
+  static_assert(kRowBlock == 6);
+  const bool few = y.rows() - block * kRowBlock <= 4;  // The rows left, if this is the last block.
   ActivationGroup* groups = y.Groups(block);
-  for (uint32_t g = 0; g < y.columns() / kGroupElements; ++g) QuantizeGroup(load, g * kGroupElements, groups[g]);
+  for (uint32_t g = 0; g < y.columns() / kGroupElements; ++g) {
+    QuantizeRows<0, 4>(load, g * kGroupElements, groups[g]);
+    if (!few) QuantizeRows<4, 2>(load, g * kGroupElements, groups[g]);
+  }
 }
 
 // The lanes of 16 elements from `k` on that lie inside a row of `columns`.

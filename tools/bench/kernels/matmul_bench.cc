@@ -2,7 +2,7 @@
 //
 //   matmul_bench [TYPE [N K [THREADS]]]      matmul_bench Q4_1 3072 576 2
 //
-// M = 1 reads 96 MB of different matrices in turn, as decoding does; larger M use one matrix that stays in cache, as prefill.
+// M <= 32 reads 96 MB of different matrices in turn, as decoding does; larger M use one that stays in cache, as prefill.
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
@@ -22,6 +22,8 @@ namespace baton::bench {
 namespace {
 
 using kernels::TensorType;
+
+constexpr uint32_t kDecodeRowsMax = 32;
 
 struct Shape {
   TensorType type;
@@ -57,7 +59,7 @@ class Bench {
     std::vector<double> seconds;
     const double end = NowSeconds() + 0.25;
     for (size_t i = 0; seconds.size() < 5 || NowSeconds() < end; ++i) {
-      const kernels::PackedMatrix& weights = matrices_[rows == 1 ? i % matrices_.size() : 0];
+      const kernels::PackedMatrix& weights = matrices_[rows <= kDecodeRowsMax ? i % matrices_.size() : 0];
       const double start = NowSeconds();
       ops_.quantize({.x = x.data(), .x_stride = shape_.k, .rows = rows, .columns = shape_.k,
                      .format = weights.activation_format(), .y = &y}, context_);
@@ -86,7 +88,7 @@ void Run(const Shape& shape, uint32_t threads, double peak_gops, double stream_g
     std::printf("%-4s N %5u K %5u M %4u  %9.2f us  %6.0f GOP/s  %3.0f %% of peak", type.c_str(), shape.n, shape.k, rows,
                 seconds * 1e6, gops, 100 * gops / peak_gops);
     const double gbs = static_cast<double>(bench.matrix_bytes()) / seconds / 1e9;
-    if (rows == 1) std::printf("  %5.1f GB/s  %3.0f %% of a stream read", gbs, 100 * gbs / stream_gbs);
+    if (rows <= kDecodeRowsMax) std::printf("  %5.1f GB/s  %3.0f %% of a stream read", gbs, 100 * gbs / stream_gbs);
     std::printf("\n");
     std::fflush(stdout);
   }
