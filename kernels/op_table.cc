@@ -29,10 +29,10 @@ constexpr OpRow<EmbedFn> kEmbed = {"embed", Embed, Embed, Embed, Embed};
 constexpr OpRow<RmsNormFn> kRmsNorm = {"rms_norm", RmsNormReference, nullptr, RmsNormAvx512, RmsNormAvx512};
 constexpr OpRow<QuantizeFn> kQuantize = {"quantize", QuantizeReference, nullptr, QuantizeAvx512, QuantizeAvx512};
 constexpr OpRow<MatmulFn> kMatmul = {"matmul", MatmulReference, nullptr, MatmulAvx512, MatmulAvx512};
-constexpr OpRow<RopeAppendFn> kRopeAppend = {"rope_append", RopeAppendReference, nullptr, nullptr,
-                                             nullptr};
-constexpr OpRow<AttentionFn> kAttention = {"attention", AttentionReference, nullptr, nullptr,
-                                           nullptr};
+constexpr OpRow<RopeAppendFn> kRopeAppend = {"rope_append", RopeAppendReference, nullptr, RopeAppendAvx512,
+                                             RopeAppendAvx512};
+constexpr OpRow<AttentionFn> kAttention = {"attention", AttentionReference, nullptr, AttentionAvx512NoBf16,
+                                           AttentionAvx512};
 
 template <typename Fn>
 Fn Choose(const OpRow<Fn>& row, BoundOps& ops) {

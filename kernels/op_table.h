@@ -5,8 +5,8 @@
 //   rms_norm      RmsNormReference     -                    RmsNormAvx512      RmsNormAvx512
 //   quantize      QuantizeReference    -                    QuantizeAvx512     QuantizeAvx512
 //   matmul        MatmulReference      -                    MatmulAvx512       MatmulAvx512
-//   rope_append   RopeAppendReference  -                    -                  -
-//   attention     AttentionReference   -                    -                  -
+//   rope_append   RopeAppendReference  -                    RopeAppendAvx512   RopeAppendAvx512
+//   attention     AttentionReference   -                    AttentionAvx512NoBf16, AttentionAvx512
 //
 // "-" is a level without code of its own: Bind() then takes the reference and names the op in BoundOps::fallbacks, which
 // the start-up log prints. A new op is: a folder with its contract, a row here, a case in the conformance tests.

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <cstring>
+#include <vector>
 
-#include "base/check.h"
 #include "kernels/rope_append/rope_append.h"
 #include "kernels/tensor_view.h"
 
@@ -65,17 +65,6 @@ void AppendRow(const RopeAppendArgs& args, float* row, uint32_t position, uint32
 }
 
 }  // namespace
-
-uint32_t CheckArgs(const RopeAppendArgs& args) {
-  const KvLayout& layout = args.kv.layout;
-  CHECK_OK(Validate(layout));
-  CHECK_LT(args.layer, layout.layers);
-  CHECK(args.heads > 0);
-  CHECK_LE(uint64_t{args.heads + 2 * layout.kv_heads} * layout.head_dim, args.qkv_stride);
-  CHECK(args.rope_dims % 2 == 0 && args.rope_dims <= layout.head_dim) << args.rope_dims;
-  CHECK(args.rope_dims == 0 || (args.cos != nullptr && args.sin != nullptr));
-  return CheckRows(args.sequences, args.kv);
-}
 
 void RopeAppendReference(const RopeAppendArgs& args, KernelContext&) {
   CheckArgs(args);
