@@ -192,8 +192,7 @@ class Interpreter {
     }
     const Scope scope(*this);
     if (items->items.empty()) return Execute(statement.otherwise);
-    ASSIGN_OR_RETURN(const std::shared_ptr<Loop> loop, runtime_.NewLoop(items, loop_depth_));
-    const Level level(loop_depth_);
+    ASSIGN_OR_RETURN(const std::shared_ptr<Loop> loop, runtime_.NewLoop(items));
     for (; loop->index < items->items.size(); ++loop->index) {
       RETURN_IF_ERROR(runtime_.budget().Spend());
       frames_[current_].variables.clear();
@@ -565,8 +564,7 @@ class Interpreter {
   uint64_t last_serial_ = 0;
   uint32_t depth_ = 0;       // Of blocks and expressions under evaluation.
   uint32_t call_depth_ = 0;  // Of macros.
-  uint32_t loop_depth_ = 0;
-  bool located_ = false;  // The error on its way out has its position.
+  bool located_ = false;     // The error on its way out has its position.
 };
 
 }  // namespace

@@ -176,8 +176,8 @@ Value LoopAttribute(const Loop& loop, absl::string_view name) {
   if (name == "first") return index == 0;
   if (name == "last") return index + 1 == length;
   if (name == "length") return length;
-  if (name == "depth") return loop.nesting + 1;
-  if (name == "depth0") return loop.nesting;
+  if (name == "depth") return int64_t{1};  // Deeper only in recursive loops.
+  if (name == "depth0") return int64_t{0};
   if (name == "previtem" && index > 0) return loop.items->items[loop.index - 1];
   if (name == "nextitem" && index + 1 < length) return loop.items->items[loop.index + 1];
   return Undefined{name};

@@ -68,10 +68,9 @@ absl::StatusOr<Value> Runtime::NewMethod(Value self, const MethodSpec& spec) {
   return Value(std::make_shared<const Method>(Method{std::move(self), &spec}));
 }
 
-absl::StatusOr<std::shared_ptr<Loop>> Runtime::NewLoop(std::shared_ptr<const List> items,
-                                                       int64_t nesting) {
+absl::StatusOr<std::shared_ptr<Loop>> Runtime::NewLoop(std::shared_ptr<const List> items) {
   RETURN_IF_ERROR(CheckDepth(items->depth + 1));
-  return std::make_shared<Loop>(Loop{std::move(items), 0, nesting});
+  return std::make_shared<Loop>(Loop{std::move(items)});
 }
 
 absl::Status TextBuilder::Append(absl::string_view piece) {

@@ -51,7 +51,7 @@ class Runtime {
   absl::StatusOr<Namespace*> NewNamespace();
   absl::Status SetAttribute(Namespace& space, absl::string_view name, Value value);
   absl::StatusOr<Value> NewMethod(Value self, const MethodSpec& spec);
-  absl::StatusOr<std::shared_ptr<Loop>> NewLoop(std::shared_ptr<const List> items, int64_t nesting);
+  absl::StatusOr<std::shared_ptr<Loop>> NewLoop(std::shared_ptr<const List> items);
 
   // RESOURCE_EXHAUSTED unless `bytes` more could be held: asked before something that large is
   // made.

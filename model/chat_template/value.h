@@ -162,7 +162,6 @@ struct Namespace {
 struct Loop {
   std::shared_ptr<const List> items;
   size_t index = 0;
-  int64_t nesting = 0;  // 0 for the outermost.
 };
 
 // A method of a value, not called yet: `text.split`.

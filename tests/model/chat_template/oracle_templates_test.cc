@@ -1,10 +1,12 @@
-// Published chat templates, rendered over recorded chats and compared with what transformers rendered.
+// Published chat templates, rendered over recorded chats and compared with what transformers
+// rendered.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
+#include "absl/strings/str_replace.h"
 #include "model/chat_template/chat_template.h"
 #include "nlohmann/json.hpp"
 
@@ -66,7 +68,10 @@ INSTANTIATE_TEST_SUITE_P(All, OracleTemplates,
                          ::testing::Values("deepseek-r1-distill-llama", "gemma-2",
                                            "hermes-3-tool-use", "llama-3.1", "mistral-nemo",
                                            "mistral-v1", "phi-3.5", "qwen2.5", "qwen3",
-                                           "smollm2-chatml"));
+                                           "smollm2-chatml"),
+                         [](const ::testing::TestParamInfo<const char*>& info) {
+                           return absl::StrReplaceAll(info.param, {{"-", "_"}, {".", "_"}});
+                         });
 
 }  // namespace
 }  // namespace baton::model
