@@ -170,6 +170,7 @@ absl::Duration DecodeEngine::Turn() {
   const absl::Duration sleep = SleepAfter(outbox, stepped);
   TakeOutbox(std::move(outbox), cancelled, stepped);
   routers_->Publish(events_);
+  LeaveInbox();
   meter_.TurnEnded(absl::Now());
   return sleep;
 }
@@ -353,7 +354,7 @@ void DecodeEngine::Fail(Sequence& sequence, const absl::Status& error) {
 void DecodeEngine::Remove(Sequence& sequence) {
   const worker::AttemptKey key = sequence.key;
   sequences_.Remove(sequence.id);
-  inbox_.Leave(key);
+  left_.push_back(key);
 }
 
 void DecodeEngine::TakeOutbox(runner::StepOutbox outbox, absl::Span<const SequenceId> cancelled,
@@ -412,6 +413,12 @@ void DecodeEngine::Report(Sequence& sequence, const runner::TokenOutput& output,
   probe_.prefill_seconds.Observe(absl::ToDoubleSeconds(now - started));
   event.prefill_report =
       worker::PrefillReport{.queue = started - sequence.received, .compute = now - started};
+}
+
+// After the routers were told: whoever waits until nothing is active may close their streams then.
+void DecodeEngine::LeaveInbox() {
+  for (const worker::AttemptKey& key : left_) inbox_.Leave(key);
+  left_.clear();
 }
 
 worker::TokenEvent DecodeEngine::EventOf(const Sequence& sequence) const {

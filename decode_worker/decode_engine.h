@@ -157,6 +157,7 @@ class DecodeEngine final : public DecodeQueue,
   void Tell(Sequence& sequence, runner::TokenOutput output, absl::Time now);
   void Report(Sequence& sequence, const runner::TokenOutput& output, absl::Time now,
               worker::TokenEvent& event);
+  void LeaveInbox();
   worker::TokenEvent EventOf(const Sequence& sequence) const;
   absl::Duration SleepAfter(const runner::StepOutbox& outbox, absl::Time now) const;
 
@@ -179,6 +180,7 @@ class DecodeEngine final : public DecodeQueue,
   runner::StepInbox step_inbox_;
   std::vector<worker::TokenEvent> events_;
   std::vector<InboxItem> taken_;
+  std::vector<worker::AttemptKey> left_;  // Over in this turn.
 
   worker::StepThread thread_;
 };

@@ -152,6 +152,7 @@ absl::Duration PrefillEngine::Turn() {
   TakeOutbox(std::move(outbox), cancelled, stepped);
   routers_->Publish(events_);
   SealThoseDrawn();
+  LeaveInbox();
   meter_.TurnEnded(absl::Now());
   return sleep;
 }
@@ -362,7 +363,13 @@ void PrefillEngine::RemoveIfOver(Sequence& sequence) {
   blocks_pinned_ -= static_cast<uint32_t>(sequence.blocks.size());
   const worker::AttemptKey key = sequence.key;
   sequences_.Remove(sequence.id);
-  inbox_.Leave(key);
+  left_.push_back(key);
+}
+
+// After the routers were told: whoever waits until nothing is active may close their streams then.
+void PrefillEngine::LeaveInbox() {
+  for (const worker::AttemptKey& key : left_) inbox_.Leave(key);
+  left_.clear();
 }
 
 worker::TokenEvent PrefillEngine::EventOf(const Sequence& sequence) const {

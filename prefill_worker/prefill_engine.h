@@ -143,6 +143,7 @@ class PrefillEngine final : public PrefillQueue,
   void SealThoseDrawn();
   void LeaveQueue(Sequence& sequence);
   void RemoveIfOver(Sequence& sequence);
+  void LeaveInbox();
   worker::TokenEvent EventOf(const Sequence& sequence) const;
   absl::Duration SleepAfter(const runner::StepOutbox& outbox, absl::Time now) const;
 
@@ -167,6 +168,7 @@ class PrefillEngine final : public PrefillQueue,
   std::vector<worker::TokenEvent> events_;
   std::vector<std::pair<runner::SequenceId, kvstore::FirstToken>> to_seal_;
   std::vector<InboxItem> taken_;
+  std::vector<worker::AttemptKey> left_;  // Over in this turn.
   QueueSize taken_size_;  // Of the new attempts among them.
 
   worker::StepThread thread_;

@@ -42,20 +42,19 @@ class AttachClient::Stream final
     : public grpc::ClientBidiReactor<v1::AttachRequest, v1::AttachResponse> {
  public:
   Stream(AttachClient& client, std::string address, absl::Time now)
-      : client_(client),
-        address_(std::move(address)),
-        dialled_(now),
-        stub_(v1::AttachService::NewStub(base::OpenChannel(address_))) {}
+      : client_(client), address_(std::move(address)), dialled_(now) {}
 
-  void Open(std::shared_ptr<Stream> self) {
+  void Open(std::shared_ptr<Stream> self, v1::AttachService::Stub& stub) {
     self_ = std::move(self);
-    stub_->async()->Attach(&context_, this);
+    stub.async()->Attach(&context_, this);
     AddHold();
     StartRead(&command_);
-    StartCall();
-    EncodeHello(client_.hello_, *control_.mutable_hello());
-    base::MutexLock lock(mutex_);
-    Write(control_);
+    {
+      base::MutexLock lock(mutex_);
+      EncodeHello(client_.hello_, *control_.mutable_hello());
+      Write(control_);
+    }
+    StartCall();  // The call may be over before this returns.
   }
 
   const std::string& address() const { return address_; }
@@ -268,7 +267,6 @@ class AttachClient::Stream final
   AttachClient& client_;
   const std::string address_;
   const absl::Time dialled_;
-  const std::unique_ptr<v1::AttachService::Stub> stub_;
   grpc::ClientContext context_;
   v1::AttachResponse command_;  // Of the read in progress.
   std::shared_ptr<Stream> self_;
@@ -296,6 +294,8 @@ class AttachClient::Stream final
 
 struct AttachClient::Router {
   std::string address;
+  // Lives as long as the client: a channel must not be let go of on gRPC's threads (see base::OpenChannel()).
+  std::unique_ptr<v1::AttachService::Stub> stub;
   std::shared_ptr<Stream> stream;  // Null: away.
   absl::Time retry_at = absl::InfinitePast();
   absl::Duration pause;      // Before the next try.
@@ -308,7 +308,9 @@ AttachClient::AttachClient(WorkerHello hello, AttachOptions options, EngineContr
   base::MutexLock lock(mutex_);
   for (const std::string& address : options_.routers) {
     routers_.push_back(std::make_unique<Router>(
-        Router{.address = address, .pause = options_.retry_min}));
+        Router{.address = address,
+               .stub = v1::AttachService::NewStub(base::OpenChannel(address)),
+               .pause = options_.retry_min}));
   }
 }
 
@@ -376,21 +378,22 @@ void AttachClient::Run() {
 }
 
 void AttachClient::DialThoseDue(absl::Time now) {
-  std::vector<std::shared_ptr<Stream>> dialled, silent;
+  std::vector<std::pair<std::shared_ptr<Stream>, v1::AttachService::Stub*>> dialled;
+  std::vector<std::shared_ptr<Stream>> silent;
   {
     base::MutexLock lock(mutex_);
     for (const auto& router : routers_) {
       if (router->stream == nullptr) {
         if (stopping_ || now < router->retry_at) continue;
         router->stream = std::make_shared<Stream>(*this, router->address, now);
-        dialled.push_back(router->stream);
+        dialled.emplace_back(router->stream, router->stub.get());
       } else if (router->stream->welcomed_by().is_zero() &&
                  now - router->stream->dialled() > options_.welcome_timeout) {
         silent.push_back(router->stream);
       }
     }
   }
-  for (const auto& stream : dialled) stream->Open(stream);
+  for (const auto& [stream, stub] : dialled) stream->Open(stream, *stub);
   for (const auto& stream : silent) stream->Close();
 }
 
