@@ -304,6 +304,9 @@ absl::StatusOr<std::unique_ptr<LlamaModel>> LlamaModel::Load(const ModelFile& fi
                                                              const LlamaOptions& options) {
   RETURN_IF_ERROR(Validate(options));
   ASSIGN_OR_RETURN(kernels::BoundOps ops, kernels::Bind(options.cpu_level));
+#ifdef BATON_PLANTED_FAULTS
+  if (options.planted_attention != nullptr) ops.attention = options.planted_attention;
+#endif
   const uint32_t threads = options.threads != 0
                                ? options.threads
                                : std::min(CoresOfThisProcess(), kernels::ThreadPool::kThreadsMax);

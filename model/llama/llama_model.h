@@ -7,6 +7,9 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#ifdef BATON_PLANTED_FAULTS
+#include "kernels/attention/attention.h"
+#endif
 #include "kernels/cpu_level.h"
 #include "kernels/kv_layout.h"
 #include "model/model.h"
@@ -21,6 +24,10 @@ struct LlamaOptions {
   uint32_t block_tokens = 16;
   uint32_t batch_rows_max = 1024;              // Rows of one Forward().
   std::string cache_folder;                    // Where the packed file is kept; empty: packed in memory, never kept.
+#ifdef BATON_PLANTED_FAULTS
+  // Test builds only: taken in place of the level's attention, to prove that the equality tests see a broken one.
+  kernels::AttentionFn planted_attention = nullptr;
+#endif
 };
 
 class LlamaModel : public Model {
