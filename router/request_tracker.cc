@@ -261,11 +261,14 @@ void RequestTracker::OnReply(const RequestKey& key, Leg leg, const Worker& worke
 }
 
 void RequestTracker::OnRefusal(Request& request, const Worker& worker) {
-  context_.registry.NoteRefusal(worker, uint64_t{request.prompt_tokens()} + request.max_tokens);
   if (request.sent) {
     return Fail(request,
                 absl::UnavailableError("a worker refused the request in the middle of its answer"));
   }
+  const uint64_t tokens = uint64_t{request.prompt_tokens()} + request.max_tokens;
+  EndAttempt(request, /*cancel_workers=*/true);
+  // Afterwards: the end of a sequence makes room, but this one never had any.
+  context_.registry.NoteRefusal(worker, tokens);
   Requeue(request, absl::InfinitePast());
 }
 
