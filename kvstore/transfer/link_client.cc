@@ -7,6 +7,7 @@
 #include "base/grpc_status.h"
 #include "base/mutex.h"
 #include "baton/v1/link_service.grpc.pb.h"
+#include "grpc/grpc.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "grpcpp/grpcpp.h"
 #include "kvstore/transfer/link_codec.h"
@@ -302,6 +303,8 @@ class LinkClientImpl final : public LinkClient, private StreamOwner {
 };
 
 }  // namespace
+
+void KeepGrpcRunning() { grpc_init(); }
 
 std::unique_ptr<LinkClient> LinkClient::Open(LinkId link, std::shared_ptr<grpc::Channel> channel,
                                              const LinkHello& hello, LinkClientEvents& events) {

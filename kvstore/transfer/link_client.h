@@ -13,6 +13,10 @@
 
 namespace baton::kvstore {
 
+// Keeps gRPC from shutting down for the rest of the process. Whoever uses gRPC last (the last link, if no server is left)
+// would wait in its shutdown: for 10 s if a write was under way on a connection that broke, while its poller sleeps.
+void KeepGrpcRunning();
+
 // Told on gRPC's threads: must not block. OnLinkEnded is the last, once.
 class LinkClientEvents {
  public:

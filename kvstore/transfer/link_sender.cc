@@ -60,6 +60,7 @@ grpc::ByteBuffer MakeFrame(const kernels::PagedKvView& view, const base::Id128& 
 absl::StatusOr<std::unique_ptr<LinkSender>> LinkSender::Create(LinkWorker worker,
                                                                const LinkSenderOptions& options,
                                                                HandoffSenderEvents& events) {
+  KeepGrpcRunning();
   std::unique_ptr<LinkSender> sender(new LinkSender(std::move(worker), options, events));
   for (const TransportKind kind : options.transports) {
     if (kind == TransportKind::kLoopback && sender->worker_.loopback == nullptr) continue;
@@ -335,8 +336,12 @@ void LinkSender::TendLinks() {
                 [&](const auto& entry) { return now > entry.second.not_before + kRedialMemory; });
 }
 
+// The pins are told first, so that they are true when an end is heard of.
 void LinkSender::CarryOut() {
-  for (SourceAction& action : source_.TakeActions()) {
+  std::vector<SourceAction> actions = source_.TakeActions();
+  if (actions.empty()) return;
+  PublishPins();
+  for (SourceAction& action : actions) {
     std::visit([this](auto& typed) { CarryOut(typed); }, action);
   }
 }

@@ -113,8 +113,10 @@ struct WorkerParts {
 
 struct PrefillSide {
   PrefillSide(uint32_t blocks, const LinkSenderOptions& options, LoopbackRegistry* loopback,
-              const kernels::KvLayout& layout = kTestLayout)
+              const kernels::KvLayout& layout = kTestLayout,
+              const base::Id128& incarnation = base::Id128::Random())
       : parts(HandoffProbe::Side::kSource, blocks, layout) {
+    parts.incarnation = incarnation;
     auto made = LinkSender::Create(parts.ForLink(loopback), options, events);
     CHECK_OK(made.status());
     sender = *std::move(made);
