@@ -44,7 +44,7 @@ def smollm2_cases(oracle):
 @pytest.fixture(scope="session")
 def tiny():
     """A tiny model of ours with tokenizer and chat template, always there."""
-    return SOURCE / "tests" / "golden" / "tiny-llama.Q4_1.gguf"
+    return SOURCE / "tests" / "golden" / "tiny.Q4_1.gguf"
 
 
 @pytest.fixture(scope="module")
