@@ -40,24 +40,36 @@ double BestSeconds(int threads, const std::function<void(int)>& body) {
 
 // 12 independent chains hide the latency. In assembly, since the compiler would keep the sums in memory or add moves;
 // the sums' values do not matter.
-void MultiplyAdd(int64_t rounds) {
-  for (int64_t round = 0; round < rounds; ++round) {
-    asm volatile(
-        "vpdpbusd %%zmm0, %%zmm1, %%zmm2\n\t"
-        "vpdpbusd %%zmm0, %%zmm1, %%zmm3\n\t"
-        "vpdpbusd %%zmm0, %%zmm1, %%zmm4\n\t"
-        "vpdpbusd %%zmm0, %%zmm1, %%zmm5\n\t"
-        "vpdpbusd %%zmm0, %%zmm1, %%zmm6\n\t"
-        "vpdpbusd %%zmm0, %%zmm1, %%zmm7\n\t"
-        "vpdpbusd %%zmm0, %%zmm1, %%zmm8\n\t"
-        "vpdpbusd %%zmm0, %%zmm1, %%zmm9\n\t"
-        "vpdpbusd %%zmm0, %%zmm1, %%zmm10\n\t"
-        "vpdpbusd %%zmm0, %%zmm1, %%zmm11\n\t"
-        "vpdpbusd %%zmm0, %%zmm1, %%zmm12\n\t"
-        "vpdpbusd %%zmm0, %%zmm1, %%zmm13\n\t" ::
-            : "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11",
-              "xmm12", "xmm13");
-  }
+#define BATON_12_CHAINS(instruction)                                                              \
+  asm volatile(instruction " %%zmm0, %%zmm1, %%zmm2\n\t" instruction " %%zmm0, %%zmm1, %%zmm3\n\t"  \
+               instruction " %%zmm0, %%zmm1, %%zmm4\n\t" instruction " %%zmm0, %%zmm1, %%zmm5\n\t"  \
+               instruction " %%zmm0, %%zmm1, %%zmm6\n\t" instruction " %%zmm0, %%zmm1, %%zmm7\n\t"  \
+               instruction " %%zmm0, %%zmm1, %%zmm8\n\t" instruction " %%zmm0, %%zmm1, %%zmm9\n\t"  \
+               instruction " %%zmm0, %%zmm1, %%zmm10\n\t" instruction " %%zmm0, %%zmm1, %%zmm11\n\t" \
+               instruction " %%zmm0, %%zmm1, %%zmm12\n\t" instruction " %%zmm0, %%zmm1, %%zmm13\n\t" \
+               :::"xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", \
+               "xmm12", "xmm13")
+
+constexpr int64_t kRounds = 4'000'000;
+
+void MultiplyAddInt8(int) {
+  for (int64_t round = 0; round < kRounds; ++round) BATON_12_CHAINS("vpdpbusd");
+}
+
+// Operands are zeroed, so that no denormal slows them down.
+void MultiplyAddF32(int) {
+  asm volatile("vpxord %%zmm0, %%zmm0, %%zmm0\n\tvpxord %%zmm1, %%zmm1, %%zmm1" ::: "xmm0", "xmm1");
+  for (int64_t round = 0; round < kRounds; ++round) BATON_12_CHAINS("vfmadd231ps");
+}
+
+void MultiplyAddBf16(int) {
+  asm volatile("vpxord %%zmm0, %%zmm0, %%zmm0\n\tvpxord %%zmm1, %%zmm1, %%zmm1" ::: "xmm0", "xmm1");
+  for (int64_t round = 0; round < kRounds; ++round) BATON_12_CHAINS("vdpbf16ps");
+}
+
+double Gops(int threads, int operations, void (*body)(int)) {
+  const double seconds = BestSeconds(threads, body);
+  return 12.0 * operations * static_cast<double>(kRounds) * threads / seconds / 1e9;
 }
 
 }  // namespace
@@ -67,10 +79,15 @@ double NowSeconds() {
 }
 
 double Int8Gops(int threads) {
-  if (!__builtin_cpu_supports("avx512vnni")) return 0;
-  constexpr int64_t kRounds = 4'000'000;
-  const double seconds = BestSeconds(threads, [](int) { MultiplyAdd(kRounds); });
-  return 12.0 * 64 * 2 * static_cast<double>(kRounds) * threads / seconds / 1e9;
+  return __builtin_cpu_supports("avx512vnni") ? Gops(threads, 2 * 64, MultiplyAddInt8) : 0;
+}
+
+double F32Gflops(int threads) {
+  return __builtin_cpu_supports("avx512f") ? Gops(threads, 2 * 16, MultiplyAddF32) : 0;
+}
+
+double Bf16Gflops(int threads) {
+  return __builtin_cpu_supports("avx512bf16") ? Gops(threads, 2 * 32, MultiplyAddBf16) : 0;
 }
 
 namespace {
