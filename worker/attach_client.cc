@@ -302,8 +302,8 @@ struct AttachClient::Router {
   std::string last_failure;  // Logged once, not at each try.
 };
 
-AttachClient::AttachClient(WorkerHello hello, AttachOptions options, EngineControl& engine)
-    : hello_(std::move(hello)), options_(std::move(options)), engine_(engine) {
+AttachClient::AttachClient(AttachOptions options, EngineControl& engine, WorkerProbe* probe)
+    : options_(std::move(options)), engine_(engine), probe_(probe) {
   CHECK(options_.routers.size() <= AttachOptions::kRoutersMax);
   base::MutexLock lock(mutex_);
   for (const std::string& address : options_.routers) {
@@ -316,8 +316,9 @@ AttachClient::AttachClient(WorkerHello hello, AttachOptions options, EngineContr
 
 AttachClient::~AttachClient() { Stop(absl::ZeroDuration()); }
 
-void AttachClient::Start() {
+void AttachClient::Start(WorkerHello hello) {
   CHECK(!thread_.joinable());
+  hello_ = std::move(hello);
   thread_ = std::thread([this] { Run(); });
   pthread_setname_np(thread_.native_handle(), "attach");
 }
@@ -400,6 +401,7 @@ void AttachClient::DialThoseDue(absl::Time now) {
 void AttachClient::ReportLoad(absl::Time now) {
   WorkerLoad load = engine_.load();
   load.routers_attached = routers_attached();
+  if (probe_ != nullptr) probe_->Show(load);
   for (const auto& stream : streams()) stream->Report(load, now);
 }
 

@@ -23,6 +23,7 @@
 #include "base/mutex.h"
 #include "worker/router_link.h"
 #include "worker/worker_hello.h"
+#include "worker/worker_probe.h"
 
 namespace baton::worker {
 
@@ -41,11 +42,12 @@ struct AttachOptions {
 
 class AttachClient final : public RouterEvents {
  public:
-  // Borrows `engine`, which outlives it.
-  AttachClient(WorkerHello hello, AttachOptions options, EngineControl& engine);
+  // Borrows `engine` and `probe`, which outlive it; a probe (or null) is shown each load.
+  AttachClient(AttachOptions options, EngineControl& engine, WorkerProbe* probe);
   ~AttachClient() override;
 
-  void Start();
+  // Dials; until then nobody is attached. Call at most once.
+  void Start(WorkerHello hello);
   // No new work, please: told to every router, now and on each later attach.
   void AnnounceDraining();
   // Ends every stream in good order, which sends what was published; cancels those that have not ended after `flush`.
@@ -69,9 +71,10 @@ class AttachClient final : public RouterEvents {
   std::vector<std::shared_ptr<Stream>> streams() const;
   bool all_away() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  const WorkerHello hello_;
   const AttachOptions options_;
   EngineControl& engine_;
+  WorkerProbe* const probe_;
+  WorkerHello hello_;  // Constant once started.
 
   mutable base::Mutex mutex_;
   base::CondVar changed_;

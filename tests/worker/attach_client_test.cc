@@ -72,8 +72,8 @@ class AttachClientTest : public testing::Test {
     if (options.routers.empty()) options.routers = {router_->address()};
     options.report_interval = absl::Milliseconds(5);
     options.retry_min = absl::Milliseconds(10);
-    client_ = std::make_unique<AttachClient>(Hello(), options, engine_);
-    client_->Start();
+    client_ = std::make_unique<AttachClient>(options, engine_, nullptr);
+    client_->Start(Hello());
   }
   void WaitUntilAttached() {
     ASSERT_TRUE(router_->WaitUntil([&] { return client_->IsAttached(router_->incarnation()); }));
