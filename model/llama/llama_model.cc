@@ -120,6 +120,8 @@ class CpuLlama final : public LlamaModel {
   uint32_t batch_rows_max() const override { return batch_rows_max_; }
   KvLayout kv_layout() const override { return layout_; }
 
+  uint64_t packed_bytes() const override { return weights_.packed.size(); }
+
   std::string numerics_class() const override {
     return absl::StrCat("cpu/", std::string(kernels::CpuLevelName(ops_.level)), "/w-exact-r",
                         kernels::kPackingRevision, "/", KvTypeName(layout_.type));

@@ -38,6 +38,8 @@ class LlamaModel : public Model {
                                                           const LlamaOptions& options);
   // The layout that Forward() expects of its arena.
   virtual kernels::KvLayout kv_layout() const = 0;
+  // Of the packed weights, which a step reads once.
+  virtual uint64_t packed_bytes() const = 0;
   // One line for the log: level, what it falls back from and why, threads, packed bytes and where they came from.
   virtual std::string description() const = 0;
 };

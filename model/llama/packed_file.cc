@@ -20,6 +20,7 @@ namespace baton::model {
 namespace {
 
 constexpr char kMagic[8] = {'B', 'A', 'T', 'O', 'N', 'P', 'K', '1'};
+constexpr mode_t kFileMode = 0644;  // mkostemp() lets nobody else read.
 constexpr size_t kIoBytesMax = 64 << 20;
 
 struct Header {
@@ -86,6 +87,7 @@ absl::Status WritePackedFile(const std::string& path, absl::Span<const uint8_t> 
                    .checksum = XXH3_64bits(payload.data(), payload.size())};
   std::memcpy(header.magic, kMagic, sizeof(kMagic));
   const bool written =
+      fchmod(fd, kFileMode) == 0 &&
       Whole(write, fd, reinterpret_cast<const uint8_t*>(&header), sizeof(header)) &&
       Whole(write, fd, payload.data(), payload.size());
   const absl::Status status = written ? absl::OkStatus() : SystemError(unfinished, "write");
