@@ -1,5 +1,7 @@
 #include "worker/worker_config.h"
 
+#include <cstdlib>
+
 #include <algorithm>
 
 #include "absl/strings/numbers.h"
@@ -100,6 +102,23 @@ absl::Status Validate(const WorkerConfig& config) {
 uint32_t EffectiveRunningMax(const WorkerConfig& config) {
   if (config.running_max != 0) return config.running_max;
   return config.role == WorkerRole::kPrefill ? 64 : 256;
+}
+
+absl::StatusOr<std::optional<kernels::KvType>> ParseKvType(const std::string& name) {
+  if (name.empty()) return std::nullopt;
+  if (name == "f32") return kernels::KvType::kF32;
+  if (name == "f16") return kernels::KvType::kF16;
+  if (name == "bf16") return kernels::KvType::kBf16;
+  return absl::InvalidArgumentError(
+      absl::StrCat("kv_dtype is \"", name, "\", must be f32, f16 or bf16"));
+}
+
+std::string DefaultCacheFolder() {
+  if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache != nullptr && *cache != '\0') {
+    return absl::StrCat(cache, "/baton");
+  }
+  const char* const home = std::getenv("HOME");
+  return home == nullptr || *home == '\0' ? "" : absl::StrCat(home, "/.cache/baton");
 }
 
 }  // namespace baton::worker

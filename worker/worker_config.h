@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/log.h"
 #include "kernels/kv_layout.h"
@@ -55,6 +56,12 @@ struct WorkerConfig {
 
 // INVALID_ARGUMENT, naming the field, its value and the legal range.
 absl::Status Validate(const WorkerConfig& config);
+
+// "" gives nullopt. INVALID_ARGUMENT lists the legal names.
+absl::StatusOr<std::optional<kernels::KvType>> ParseKvType(const std::string& name);
+
+// $XDG_CACHE_HOME/baton, else $HOME/.cache/baton; empty if neither is set. For main programs.
+std::string DefaultCacheFolder();
 
 // With the defaults that depend on the role filled in.
 uint32_t EffectiveRunningMax(const WorkerConfig& config);

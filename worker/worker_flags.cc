@@ -79,15 +79,6 @@ absl::StatusOr<base::LogLevel> ParseLogLevel(const std::string& name) {
       absl::StrCat("log_level is \"", name, "\", must be debug, info, warning or error"));
 }
 
-absl::StatusOr<std::optional<kernels::KvType>> ParseKvType(const std::string& name) {
-  if (name.empty()) return std::nullopt;
-  if (name == "f32") return kernels::KvType::kF32;
-  if (name == "f16") return kernels::KvType::kF16;
-  if (name == "bf16") return kernels::KvType::kBf16;
-  return absl::InvalidArgumentError(
-      absl::StrCat("kv_dtype is \"", name, "\", must be f32, f16 or bf16"));
-}
-
 absl::StatusOr<uint16_t> ParseMetricsPort(int32_t port, WorkerRole role) {
   if (port == -1) return role == WorkerRole::kPrefill ? 9401 : 9402;
   if (port >= 0 && port <= 65535) return static_cast<uint16_t>(port);
@@ -97,12 +88,7 @@ absl::StatusOr<uint16_t> ParseMetricsPort(int32_t port, WorkerRole role) {
 
 std::string CacheFolder(const std::string& flag) {
   if (flag == "none") return "";
-  if (!flag.empty()) return flag;
-  if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache != nullptr && *cache != '\0') {
-    return absl::StrCat(cache, "/baton");
-  }
-  const char* const home = std::getenv("HOME");
-  return home == nullptr || *home == '\0' ? "" : absl::StrCat(home, "/.cache/baton");
+  return flag.empty() ? DefaultCacheFolder() : flag;
 }
 
 }  // namespace

@@ -8,10 +8,14 @@
 #include "absl/flags/parse.h"
 #include "absl/flags/usage.h"
 #include "absl/flags/usage_config.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/synchronization/mutex.h"
+#include "base/status_macros.h"
+#include "base/termination.h"
 #include "tools/baton/commands.h"
+#include "tools/baton/serve.h"
 
 ABSL_FLAG(std::string, router, "127.0.0.1:50051", "host:port of the router's client port");
 ABSL_FLAG(std::string, prompt, "", "what to say; empty: chat asks at the terminal");
@@ -27,6 +31,18 @@ ABSL_FLAG(int64_t, seed, -1, "seed of the draws; -1: the router chooses one");
 ABSL_FLAG(std::vector<std::string>, stop, {}, "stop strings, comma-separated");
 ABSL_FLAG(bool, ignore_eos, false, "do not stop at the end-of-sequence token");
 ABSL_FLAG(bool, parse_special, false, "tokenize: parse special tokens spelled out in the text");
+
+// serve only; the separate processes have more, see their --help.
+ABSL_FLAG(uint16_t, port, 50051, "serve: port for clients, 0: any");
+ABSL_FLAG(uint16_t, metrics_port, 9400, "serve: port of /metrics, 0: any");
+ABSL_FLAG(bool, split, false, "serve: a prefill and a decode worker instead of one that does both");
+ABSL_FLAG(std::string, cpu, "auto", "serve: auto, reference, avx2, avx512-nobf16 or avx512");
+ABSL_FLAG(uint32_t, threads, 0, "serve: kernel threads of each worker, 0: one per core");
+ABSL_FLAG(uint32_t, context_tokens, 0, "serve: prompt and output together, 0: the model's, at most 8192");
+ABSL_FLAG(uint32_t, block_tokens, 16, "serve: tokens of a KV block: 8, 16, 32, 64 or 128");
+ABSL_FLAG(uint32_t, chunk_tokens, 512, "serve: prompt tokens of one step, [16, 8192]");
+ABSL_FLAG(uint64_t, arena_bytes, 0, "serve: KV of each worker, 0: a fifth of free memory, at most 4 GiB");
+ABSL_FLAG(std::string, kv_dtype, "", "serve: f32, f16 or bf16; empty: f32 for F32 models, else bf16");
 
 namespace baton::tools {
 namespace {
@@ -55,10 +71,35 @@ AnswerOptions OptionsFromFlags() {
   return options;
 }
 
+absl::StatusOr<ServeSettings> ServeSettingsFromFlags(const std::string& model_path) {
+  ServeSettings settings;
+  settings.split = absl::GetFlag(FLAGS_split);
+  settings.router.port = absl::GetFlag(FLAGS_port);
+  settings.router.metrics_port = absl::GetFlag(FLAGS_metrics_port);
+  settings.router.worker_port = 0;
+  settings.router.worker_wait = absl::Seconds(60);
+  settings.worker.model_path = model_path;
+  settings.worker.served_model_name = absl::GetFlag(FLAGS_model);
+  settings.worker.cpu_level = absl::GetFlag(FLAGS_cpu);
+  settings.worker.threads = absl::GetFlag(FLAGS_threads);
+  settings.worker.context_tokens = absl::GetFlag(FLAGS_context_tokens);
+  settings.worker.block_tokens = absl::GetFlag(FLAGS_block_tokens);
+  settings.worker.chunk_tokens = absl::GetFlag(FLAGS_chunk_tokens);
+  settings.worker.arena_bytes = absl::GetFlag(FLAGS_arena_bytes);
+  settings.worker.cache_folder = worker::DefaultCacheFolder();
+  ASSIGN_OR_RETURN(settings.worker.kv_type, worker::ParseKvType(absl::GetFlag(FLAGS_kv_dtype)));
+  return settings;
+}
+
 absl::Status Run(const std::vector<std::string>& words) {
   const std::string command = words.empty() ? "" : words.front();
   const std::string rest =
       words.empty() ? "" : absl::StrJoin(words.begin() + 1, words.end(), " ");
+  if (command == "serve") {
+    if (words.size() != 2) return absl::InvalidArgumentError("serve takes one model file");
+    ASSIGN_OR_RETURN(const ServeSettings settings, ServeSettingsFromFlags(rest));
+    return RunServe(settings);
+  }
   InferenceClient client(absl::GetFlag(FLAGS_router));
   const std::string prompt = absl::GetFlag(FLAGS_prompt);
   if (command == "chat") {
@@ -83,9 +124,18 @@ absl::Status Run(const std::vector<std::string>& words) {
 
 int main(int argc, char** argv) {
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
+  // serve's threads must not take the signals that end it.
+  baton::base::BlockTerminationSignals();
   absl::SetProgramUsageMessage(baton::tools::kUsage);
+  absl::FlagsUsageConfig usage;
+  usage.version_string = [] { return std::string("baton " BATON_VERSION "\n"); };
+  usage.contains_help_flags = [](absl::string_view file) {
+    return absl::StrContains(file, "tools/baton/main.cc");
+  };
+  absl::SetFlagsUsageConfig(usage);
   const std::vector<char*> positional = absl::ParseCommandLine(argc, argv);
   const std::vector<std::string> words(positional.begin() + 1, positional.end());
+  if (words.empty() || words.front() != "serve") baton::base::RestoreTerminationSignals();
   const absl::Status status = baton::tools::Run(words);
   if (status.ok()) return 0;
   std::fprintf(stderr, "baton: %s\n", status.ToString().c_str());
