@@ -48,7 +48,10 @@ bool Supported(CpuLevel level) {
 }
 
 CpuLevel BestCpuLevel() {
+  // By maker, not by a measurement: all workers of a kind of machine must come to the same level.
+  const bool slow_bf16 = !__builtin_cpu_is("amd");
   for (CpuLevel level : kLevels) {
+    if (level == CpuLevel::kAvx512 && slow_bf16) continue;
     if (Supported(level)) return level;
   }
   return CpuLevel::kReference;
