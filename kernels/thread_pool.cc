@@ -80,7 +80,7 @@ void ThreadPool::Run(absl::FunctionRef<void(uint32_t thread)> work) {
   }
   const uint32_t before = state_.load(std::memory_order_relaxed);
   CHECK((before & (kOpen | kInsideMask)) == 0) << "ThreadPool::Run inside a region";
-  work_ = &work;
+  work_.emplace(work);
   // Sequentially consistent, as is the parked count: either a worker about to park sees the region, or we see it parked.
   state_.store(RegionOf(before) + kRegion + kOpen);
   if (parked_workers_.load() > 0) FutexWakeAll(state_);

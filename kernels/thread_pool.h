@@ -12,7 +12,7 @@
 
 #include <atomic>
 #include <cstdint>
-#include <memory>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -43,10 +43,11 @@ class ThreadPool {
   void Leave();
 
   const uint32_t threads_;
-  const absl::FunctionRef<void(uint32_t)>* work_ = nullptr;  // Read only between Enter() and Leave().
 
-  // Region number, open bit and number of workers inside; see the .cc. It is the word that everyone waits on.
+  // Region number, open bit and number of workers inside; see the .cc. It is the word that everyone waits on. What a
+  // worker needs next lies in the same cache line: each line fetched from another core costs 0.1 us of a region.
   alignas(64) std::atomic<uint32_t> state_{0};
+  std::optional<absl::FunctionRef<void(uint32_t)>> work_;  // Read only between Enter() and Leave().
   alignas(64) std::atomic<uint32_t> parked_workers_{0};
   std::atomic<bool> caller_parked_{false};
   std::atomic<bool> stop_{false};
