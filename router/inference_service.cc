@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "base/grpc_status.h"
-#include "router/answer_stream.h"
+#include "router/answer_stream_service.h"
 #include "router/inference_codec.h"
 
 namespace baton::router {
