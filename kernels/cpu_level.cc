@@ -1,5 +1,9 @@
 #include "kernels/cpu_level.h"
 
+#include <cpuid.h>
+
+#include <cstdint>
+
 #include "absl/strings/str_cat.h"
 
 namespace baton::kernels {
@@ -7,6 +11,13 @@ namespace {
 
 constexpr CpuLevel kLevels[] = {CpuLevel::kAvx512, CpuLevel::kAvx512NoBf16, CpuLevel::kAvx2,
                                 CpuLevel::kReference};  // Best first.
+
+// clang 14's __builtin_cpu_supports does not know the name. F16C uses AVX's registers: whoever asks
+// for AVX2 too has asked the operating system about them.
+bool CpuHasF16c() {
+  uint32_t eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+}
 
 }  // namespace
 
@@ -35,8 +46,7 @@ bool Supported(CpuLevel level) {
     case CpuLevel::kReference:
       return true;
     case CpuLevel::kAvx2:
-      return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-             __builtin_cpu_supports("f16c");
+      return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && CpuHasF16c();
     case CpuLevel::kAvx512NoBf16:
       return Supported(CpuLevel::kAvx2) && __builtin_cpu_supports("avx512f") &&
              __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
