@@ -44,6 +44,7 @@ class Activations {
   ActivationFormat format() const { return format_; }
   uint32_t rows() const { return rows_; }
   uint32_t columns() const { return columns_; }
+  size_t bytes() const { return buffer_.size(); }  // Of the memory that Groups(0) and Floats(0) begin.
   uint32_t block_count() const { return (rows_ + kRowBlock - 1) / kRowBlock; }
 
   // [columns / 32] groups of rows [block * kRowBlock, + kRowBlock). Rows past rows() hold anything.

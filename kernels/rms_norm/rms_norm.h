@@ -37,6 +37,9 @@ using RmsNormFn = void (*)(const RmsNormArgs& args, KernelContext& context);
 
 void RmsNormReference(const RmsNormArgs& args, KernelContext& context);
 void RmsNormAvx512(const RmsNormArgs& args, KernelContext& context);
+// Only in builds with the CUDA toolkit. All that the args point to, y's rows included, is memory that the device can access;
+// the work is enqueued on the default stream. `context` is not used.
+void RmsNormCuda(const RmsNormArgs& args, KernelContext& context);
 
 // CHECKs the contract above; every backend calls it first.
 void CheckArgs(const RmsNormArgs& args);

@@ -1,0 +1,21 @@
+# BATON_CUDA: AUTO (compile the CUDA sources if the toolkit is found), ON (it must be found) or OFF.
+# Sets BATON_WITH_CUDA. No header's meaning depends on it.
+set(BATON_CUDA AUTO CACHE STRING "Compile the CUDA sources: AUTO, ON or OFF")
+set_property(CACHE BATON_CUDA PROPERTY STRINGS AUTO ON OFF)
+set(BATON_WITH_CUDA OFF)
+if(NOT BATON_CUDA STREQUAL "OFF")
+  include(CheckLanguage)
+  check_language(CUDA)
+  if(CMAKE_CUDA_COMPILER)
+    if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
+      set(CMAKE_CUDA_ARCHITECTURES 80 90 100)
+    endif()
+    enable_language(CUDA)
+    # CMake 3.25 does not know that nvcc takes C++20, which CMAKE_CXX_STANDARD asks of it as well.
+    set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
+    set(BATON_WITH_CUDA ON)
+  elseif(BATON_CUDA STREQUAL "ON")
+    message(FATAL_ERROR "BATON_CUDA is ON, but there is no CUDA compiler (nvcc)")
+  endif()
+endif()
+message(STATUS "CUDA sources: ${BATON_WITH_CUDA} (BATON_CUDA=${BATON_CUDA})")
