@@ -1,6 +1,7 @@
 #include "base/metrics.h"
 
 #include <exception>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -11,7 +12,13 @@
 namespace baton::base {
 
 Metrics::Metrics() : registry_(std::make_shared<prometheus::Registry>()) {}
-Metrics::~Metrics() = default;
+
+// civetweb takes up to two seconds to stop its threads, and a process makes one Metrics that ends with it: the endpoint is
+// left to the end of the process. It holds the registry weakly, so a late scrape finds nothing.
+Metrics::~Metrics() {
+  static auto& endpoints = *new std::vector<std::unique_ptr<prometheus::Exposer>>;
+  if (exposer_ != nullptr) endpoints.push_back(std::move(exposer_));
+}
 
 prometheus::Counter& Metrics::AddCounter(const std::string& name, const std::string& help,
                                          const MetricLabels& labels) {

@@ -101,7 +101,7 @@ const char* NameOf(WorkerState state) {
 
 const char* RoleName(const WorkerHello& hello) {
   if (hello.role == WorkerRole::kPrefill) return "prefill";
-  return hello.local_prefill ? "both" : "decode";
+  return "decode";
 }
 
 }  // namespace

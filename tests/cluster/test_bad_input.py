@@ -154,7 +154,7 @@ def test_missing_file_and_port_in_use(tiny, tiny_cluster):
 
 
 def test_flags_out_of_range_are_named(tiny):
-    for flag, value in (("block_tokens", 17), ("chunk_tokens", 0), ("running_max", 0), ("threads", 100000)):
+    for flag, value in (("block_tokens", 17), ("chunk_tokens", 0), ("running_max", 100000), ("threads", 100000)):
         message = start_fails("baton-decode-worker", f"--model={tiny}", "--port=0", "--metrics_port=0", f"--{flag}={value}")
         assert flag in message and str(value) in message, message
 
