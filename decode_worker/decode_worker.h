@@ -32,6 +32,7 @@ class DecodeWorker final : public worker::Worker {
 
   const std::string& address() const override { return address_; }
   const base::Id128& incarnation() const override { return parts_.incarnation; }
+  worker::WorkerLoad load() const override { return engine_.load(); }
   bool Drain(absl::Duration timeout) override;
 
  private:

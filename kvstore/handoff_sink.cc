@@ -294,6 +294,10 @@ void HandoffSink::Tick(absl::Time now) {
     if (now < DeadlineOf(handoff)) continue;
     if (now >= handoff.expected.deadline) {
       FailAndTell(here, absl::DeadlineExceededError("the request's deadline passed"));
+    } else if (!handoff.link.has_value()) {
+      FailAndTell(here, absl::UnavailableError(absl::StrCat(
+                            "the prefill worker offered nothing for ",
+                            absl::FormatDuration(now - handoff.last_progress))));
     } else {
       FailAndTell(here, absl::UnavailableError(absl::StrCat(
                             "the hand-off did not move for ",
@@ -471,9 +475,12 @@ bool HandoffSink::SourceOwes(const Handoff& handoff) const {
 }
 
 absl::Time HandoffSink::DeadlineOf(const Handoff& handoff) const {
-  if (!SourceOwes(handoff)) return handoff.expected.deadline;
-  return std::min(handoff.expected.deadline,
-                  handoff.last_progress + options_.no_progress_timeout);
+  const absl::Time deadline = handoff.expected.deadline;
+  if (!handoff.link.has_value()) {
+    return std::min(deadline, handoff.last_progress + options_.offer_timeout);
+  }
+  if (!SourceOwes(handoff)) return deadline;
+  return std::min(deadline, handoff.last_progress + options_.no_progress_timeout);
 }
 
 void HandoffSink::FailAndTell(Table::iterator at, const absl::Status& status) {

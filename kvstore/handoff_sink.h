@@ -10,7 +10,8 @@
 // it fails. A range is done when it was announced, its bytes are in our blocks, and they were checked: the driver does
 // that in NextFetch() / OnRangeFetched(), copying first if the link's bytes are ours to copy.
 //
-// An offer may overtake its Expect(): it is held for `early_offer_hold`, then refused with NOT_FOUND. A source that owes
+// An offer may overtake its Expect(): it is held for `early_offer_hold`, then refused with NOT_FOUND. One that never comes
+// is waited for during `offer_timeout`: its worker may have died before there was a link to lose. A source that owes
 // something (bytes of an announced range, ranges of a sealed hand-off) must move within `no_progress_timeout`, and every
 // link must be heard of within that time (sources send heartbeats).
 //
@@ -44,6 +45,7 @@ struct HandoffSinkOptions {
   uint64_t layer_block_bytes = 0;
   absl::Duration no_progress_timeout = absl::Seconds(3);
   absl::Duration early_offer_hold = absl::Seconds(1);
+  absl::Duration offer_timeout = absl::Seconds(10);  // Well above a prefill step: prompts are offered between two.
   uint32_t early_offers_max = 1024;
   uint32_t ended_keys_max = 4096;  // Remembered, so that a late offer is refused at once.
 };

@@ -25,6 +25,7 @@ HandoffSinkOptions SinkOptions(const kernels::KvLayout& layout, const LinkReceiv
           .layer_block_bytes = layout.layer_block_bytes(),
           .no_progress_timeout = options.no_progress_timeout,
           .early_offer_hold = options.early_offer_hold,
+          .offer_timeout = options.offer_timeout,
           .early_offers_max = options.early_offers_max};
 }
 

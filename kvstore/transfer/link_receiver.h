@@ -43,6 +43,7 @@ struct LinkReceiverOptions {
   bool checksums = true;  // False: not verified, even if the source sends them.
   absl::Duration no_progress_timeout = absl::Seconds(3);
   absl::Duration early_offer_hold = absl::Seconds(1);
+  absl::Duration offer_timeout = absl::Seconds(10);
   uint32_t early_offers_max = 1024;
   uint32_t links_max = 1024;
 #ifdef BATON_PLANTED_FAULTS

@@ -395,6 +395,17 @@ TEST_F(SinkTest, HoldsOnlySoManyEarlyOffers) {
   EXPECT_EQ(sink_->early_offer_count(), 0u);
 }
 
+// The prefill worker died before there was a link whose loss could tell of it.
+TEST_F(SinkTest, WhatIsNeverOfferedIsGivenUp) {
+  Expect();
+  EXPECT_EQ(sink_->NextDeadline(), now_ + absl::Seconds(10));
+  sink_->Tick(now_ + absl::Seconds(10) - absl::Nanoseconds(1));
+  EXPECT_THAT(Take(), testing::IsEmpty());
+  sink_->Tick(now_ + absl::Seconds(10));
+  EXPECT_THAT(Take(), testing::ElementsAre("failed UNAVAILABLE"));
+  EXPECT_TRUE(PoolIsWhole());
+}
+
 // Prefill was so fast that its answer ended before the reservation was made.
 TEST_F(SinkTest, AnEarlyAbortIsRemembered) {
   LinkUp();
