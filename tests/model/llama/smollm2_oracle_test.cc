@@ -18,6 +18,7 @@
 namespace baton::model {
 namespace {
 
+using kernels::CpuLevel;
 using kernels::KvType;
 
 constexpr uint32_t kArenaTokens = 2048;
@@ -53,19 +54,18 @@ struct Ratio {
   double value() const { return static_cast<double>(hits) / total; }
 };
 
-class SmolLm2Test : public testing::TestWithParam<KvType> {
+class SmolLm2Test : public testing::TestWithParam<std::pair<CpuLevel, KvType>> {
  protected:
   void SetUp() override {
     if (OracleDir().empty()) GTEST_SKIP() << "no oracle: set BATON_ORACLE_DIR";
     if (!std::filesystem::exists(ModelPath())) GTEST_SKIP() << "no model at " << ModelPath();
-    if (!kernels::Supported(kernels::CpuLevel::kAvx512NoBf16)) {
-      GTEST_SKIP() << "the reference would take minutes";
-    }
+    const auto& [level, kv_type] = GetParam();
+    if (!kernels::Supported(level)) GTEST_SKIP() << "this CPU lacks the level";
     std::ifstream file(OracleDir() + "/smollm2/expected.json");
     expected_ = nlohmann::json::parse(file);
     ASSERT_EQ(Sha256Hex(ModelPath()), expected_.at("sha256").get<std::string>());
     model_ = std::make_unique<LlamaHarness>(
-        ModelPath(), LlamaOptions{.threads = 2, .kv_type = GetParam()}, kArenaTokens);
+        ModelPath(), LlamaOptions{.cpu_level = level, .threads = 2, .kv_type = kv_type}, kArenaTokens);
   }
 
   nlohmann::json expected_;
@@ -136,9 +136,15 @@ TEST_P(SmolLm2Test, ScoresTheOraclesText) {
   EXPECT_GE(top1.value(), kTextTop1Min);
 }
 
-INSTANTIATE_TEST_SUITE_P(Kv, SmolLm2Test, testing::Values(KvType::kBf16, KvType::kF16),
+// Both levels that may be a machine's best, with the default KV type, and f16 to say what that choice costs. The reference
+// would take minutes.
+INSTANTIATE_TEST_SUITE_P(Levels, SmolLm2Test,
+                         testing::Values(std::pair(CpuLevel::kAvx512NoBf16, KvType::kBf16),
+                                         std::pair(CpuLevel::kAvx512, KvType::kBf16),
+                                         std::pair(CpuLevel::kAvx512NoBf16, KvType::kF16)),
                          [](const auto& info) {
-                           return std::string(info.param == KvType::kBf16 ? "bf16" : "f16");
+                           return std::string(info.param.first == CpuLevel::kAvx512 ? "avx512_" : "avx512_nobf16_") +
+                                  (info.param.second == KvType::kBf16 ? "bf16" : "f16");
                          });
 
 }  // namespace
