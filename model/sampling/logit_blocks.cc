@@ -12,17 +12,18 @@ namespace {
 struct Lanes {
   decltype(&register128::BlockMaxima) block_maxima;
   decltype(&register128::BlockWeights) block_weights;
+  decltype(&register128::MassFrom) mass_from;
 };
 
 Lanes WidestLanes() {
 #if defined(__x86_64__)
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
-    return {register512::BlockMaxima, register512::BlockWeights};
+    return {register512::BlockMaxima, register512::BlockWeights, register512::MassFrom};
   }
-  if (__builtin_cpu_supports("avx2")) return {register256::BlockMaxima, register256::BlockWeights};
+  if (__builtin_cpu_supports("avx2")) return {register256::BlockMaxima, register256::BlockWeights, register256::MassFrom};
 #endif
-  return {register128::BlockMaxima, register128::BlockWeights};
+  return {register128::BlockMaxima, register128::BlockWeights, register128::MassFrom};
 }
 
 }  // namespace
@@ -44,6 +45,11 @@ void BlockWeights(absl::Span<const float> logits, absl::Span<const float> maxima
                               .weight_min = rule.weight_min};
   WidestLanes().block_weights(logits.data(), logits.size(), maxima.data(), lane_rule,
                               weights.empty() ? nullptr : weights.data(), sums.data());
+}
+
+double MassFrom(absl::Span<const float> weights, absl::Span<const float> sums, float weight_min) {
+  CHECK_EQ(sums.size(), LogitBlockCount(weights.size()));
+  return WidestLanes().mass_from(weights.data(), weights.size(), sums.data(), weight_min);
 }
 
 }  // namespace baton::model

@@ -33,4 +33,7 @@ struct WeightRule {
 void BlockWeights(absl::Span<const float> logits, absl::Span<const float> maxima,
                   const WeightRule& rule, absl::Span<float> weights, absl::Span<float> sums);
 
+// The sum of the weights that are at least `weight_min`, in blocks whose sum is not 0.
+double MassFrom(absl::Span<const float> weights, absl::Span<const float> sums, float weight_min);
+
 }  // namespace baton::model

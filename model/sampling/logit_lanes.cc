@@ -53,6 +53,15 @@ inline float MaxOfBlock(const float* logits) {
   return result;
 }
 
+inline float SumOfLanes(const Floats& v) {
+  float lanes[kLanes];
+  std::memcpy(lanes, &v, sizeof(lanes));
+  for (size_t half = kLanes / 2; half > 0; half /= 2) {
+    for (size_t i = 0; i < half; ++i) lanes[i] += lanes[i + half];
+  }
+  return lanes[0];
+}
+
 // `weights` may be null.
 inline float WeighBlock(const float* logits, const LaneRule& rule, float* weights) {
   Floats sum{};
@@ -64,18 +73,23 @@ inline float WeighBlock(const float* logits, const LaneRule& rule, float* weight
     sum += weight;
     if (weights != nullptr) std::memcpy(weights + i, &weight, sizeof(weight));
   }
-  float lanes[kLanes];
-  std::memcpy(lanes, &sum, sizeof(lanes));
-  for (size_t half = kLanes / 2; half > 0; half /= 2) {
-    for (size_t i = 0; i < half; ++i) lanes[i] += lanes[i + half];
-  }
-  return lanes[0];
+  return SumOfLanes(sum);
 }
 
-// The last block of a row, filled up with logits that weigh nothing.
+inline float BlockMassFrom(const float* weights, float weight_min) {
+  Floats sum{};
+  for (size_t i = 0; i < kBlock; i += kLanes) {
+    Floats weight;
+    std::memcpy(&weight, weights + i, sizeof(weight));
+    sum += weight >= weight_min ? weight : Floats{};
+  }
+  return SumOfLanes(sum);
+}
+
+// The last block of a row, filled up with logits or weights that weigh nothing.
 struct PaddedBlock {
-  PaddedBlock(const float* logits, size_t count) {
-    for (size_t i = 0; i < kBlock; ++i) values[i] = i < count ? logits[i] : -kInfinity;
+  PaddedBlock(const float* from, size_t count, float weightless) {
+    for (size_t i = 0; i < kBlock; ++i) values[i] = i < count ? from[i] : weightless;
   }
   float values[kBlock];
 };
@@ -86,7 +100,7 @@ void BlockMaxima(const float* logits, size_t count, float* maxima) {
   const size_t full = count / kBlock;
   for (size_t b = 0; b < full; ++b) maxima[b] = MaxOfBlock(logits + b * kBlock);
   if (const size_t left = count % kBlock; left > 0) {
-    maxima[full] = MaxOfBlock(PaddedBlock(logits + full * kBlock, left).values);
+    maxima[full] = MaxOfBlock(PaddedBlock(logits + full * kBlock, left, -kInfinity).values);
   }
 }
 
@@ -101,10 +115,22 @@ void BlockWeights(const float* logits, size_t count, const float* maxima, const 
                                       weights == nullptr ? nullptr : weights + offset);
   }
   if (const size_t left = count % kBlock; left > 0) {
-    PaddedBlock last(logits + full * kBlock, left);
+    PaddedBlock last(logits + full * kBlock, left, -kInfinity);
     sums[full] = WeighBlock(last.values, rule, last.values);
     if (weights != nullptr) std::memcpy(weights + full * kBlock, last.values, left * sizeof(float));
   }
+}
+
+double MassFrom(const float* weights, size_t count, const float* sums, float weight_min) {
+  const size_t full = count / kBlock;
+  double mass = 0.0;
+  for (size_t b = 0; b < full; ++b) {
+    if (sums[b] != 0.0f) mass += BlockMassFrom(weights + b * kBlock, weight_min);
+  }
+  if (const size_t left = count % kBlock; left > 0 && sums[full] != 0.0f) {
+    mass += BlockMassFrom(PaddedBlock(weights + full * kBlock, left, 0.0f).values, weight_min);
+  }
+  return mass;
 }
 
 }  // namespace baton::model::BATON_REGISTER_NAMESPACE

@@ -21,6 +21,8 @@ struct LaneRule {
   /* logits [count], maxima [blocks], weights null or [count], sums [blocks] */                \
   void BlockWeights(const float* logits, size_t count, const float* maxima,                    \
                     const LaneRule& rule, float* weights, float* sums);                        \
+  /* weights [count], sums [blocks] */                                                         \
+  double MassFrom(const float* weights, size_t count, const float* sums, float weight_min);    \
   }
 BATON_DECLARE_LOGIT_LANES(128)
 BATON_DECLARE_LOGIT_LANES(256)

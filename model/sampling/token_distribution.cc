@@ -1,11 +1,11 @@
 #include "model/sampling/token_distribution.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <limits>
 
 #include "base/check.h"
-#include "model/sampling/logit_blocks.h"
 #include "model/sampling/top_logits.h"
 
 namespace baton::model {
@@ -36,29 +36,46 @@ bool Heavier(const WeightedToken& a, const WeightedToken& b) {
 
 TokenDistribution::TokenDistribution(absl::Span<float> logits, absl::Span<const float> maxima,
                                      const SamplingParams& params)
-    : weights_(logits), block_sums_(maxima.size()) {
-  WeightRule rule = {.maximum = *std::max_element(maxima.begin(), maxima.end()),
-                     .temperature = params.temperature,
-                     .floor = -std::numeric_limits<float>::infinity(),
-                     .weight_min = params.min_p};
+    : weights_(logits), maxima_(maxima), block_sums_(maxima.size()) {
+  rule_ = {.maximum = *std::max_element(maxima.begin(), maxima.end()),
+           .temperature = params.temperature,
+           .floor = -std::numeric_limits<float>::infinity(),
+           .weight_min = params.min_p};
   // min-p and top-k both keep a number of best tokens, so their order does not matter.
-  if (params.top_k > 0) rule.floor = KthLargestLogit(logits, maxima, params.top_k);
-  BlockWeights(logits, maxima, rule, weights_, absl::MakeSpan(block_sums_));
+  if (params.top_k > 0) rule_.floor = KthLargestLogit(logits, maxima, params.top_k);
+  BlockWeights(logits, maxima, rule_, weights_, absl::MakeSpan(block_sums_));
   total_ = SumOfBlocks();
   if (params.top_p < 1.0f) DropBelow(FindTopPCut(params.top_p));
   CHECK(total_ > 0.0);
 }
 
-TokenDistribution::Cut TokenDistribution::FindTopPCut(double top_p) const {
+bool TokenDistribution::MayHold(size_t block, double weight) const {
+  if (block_sums_[block] == 0.0f) return false;
+  // A little generous: weights are rounded.
+  const double logit_min = rule_.maximum + rule_.temperature * std::log(0.999 * weight);
+  return maxima_[block] >= logit_min - 1e-5 * std::abs(logit_min);
+}
+
+double TokenDistribution::LightestNeeded(double top_p) const {
   // All tokens lighter than this together have at most half of 1 - top_p: the cut is well above it.
-  const double weight_min = 0.5 * (1.0 - top_p) * total_ / static_cast<double>(weights_.size());
+  const double lightest = 0.5 * (1.0 - top_p) * total_ / static_cast<double>(weights_.size());
+  for (double weight = 0x1p-6; weight > lightest; weight *= 0x1p-4) {
+    const double mass = MassFrom(weights_, block_sums_, static_cast<float>(weight));
+    // The margin is for sums in another order.
+    if (mass > (top_p + 1e-5) * total_) return weight;
+  }
+  return lightest;
+}
+
+TokenDistribution::Cut TokenDistribution::FindTopPCut(double top_p) const {
+  const double weight_min = LightestNeeded(top_p);
   std::vector<WeightedToken> candidates;
   std::vector<double> mass(kBins, 0.0);
   for (size_t block = 0; block < block_sums_.size(); ++block) {
-    if (block_sums_[block] < weight_min) continue;
+    if (!MayHold(block, weight_min)) continue;
     const size_t end = std::min(weights_.size(), (block + 1) * kLogitBlock);
     for (size_t token = block * kLogitBlock; token < end; ++token) {
-      if (weights_[token] <= weight_min) continue;
+      if (weights_[token] < weight_min) continue;
       candidates.push_back({weights_[token], static_cast<uint32_t>(token)});
       mass[BinOf(weights_[token])] += weights_[token];
     }
@@ -81,15 +98,16 @@ TokenDistribution::Cut TokenDistribution::FindTopPCut(double top_p) const {
 
 void TokenDistribution::DropBelow(const Cut& cut) {
   for (size_t block = 0; block < block_sums_.size(); ++block) {
-    if (block_sums_[block] == 0.0f) continue;
-    const size_t end = std::min(weights_.size(), (block + 1) * kLogitBlock);
     float sum = 0.0f;
-    for (size_t token = block * kLogitBlock; token < end; ++token) {
-      float& weight = weights_[token];
-      if (weight > cut.weight || (weight == cut.weight && token <= cut.token)) {
-        sum += weight;
-      } else {
-        weight = 0.0f;
+    if (MayHold(block, cut.weight)) {
+      const size_t end = std::min(weights_.size(), (block + 1) * kLogitBlock);
+      for (size_t token = block * kLogitBlock; token < end; ++token) {
+        float& weight = weights_[token];
+        if (weight > cut.weight || (weight == cut.weight && token <= cut.token)) {
+          sum += weight;
+        } else {
+          weight = 0.0f;
+        }
       }
     }
     block_sums_[block] = sum;

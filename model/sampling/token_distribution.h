@@ -8,13 +8,14 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "model/sampling/logit_blocks.h"
 #include "model/sampling/sampling.h"
 
 namespace baton::model {
 
 class TokenDistribution {
  public:
-  // Overwrites `logits`, which must outlive the object; `maxima` as BlockMaxima() gives them.
+  // Overwrites `logits`; `maxima` as BlockMaxima() gives them. Both must outlive the object.
   // REQUIRES: params.temperature > 0 and at least one logit above -infinity.
   TokenDistribution(absl::Span<float> logits, absl::Span<const float> maxima,
                     const SamplingParams& params);
@@ -32,10 +33,16 @@ class TokenDistribution {
   };
   Cut FindTopPCut(double top_p) const;
   void DropBelow(const Cut& cut);
+  // A weight, as large as is found quickly, below which top-p needs no token.
+  double LightestNeeded(double top_p) const;
+  // False if no token of the block weighs as much.
+  bool MayHold(size_t block, double weight) const;
   double SumOfBlocks() const;
 
   absl::Span<float> weights_;     // Meaningful only in blocks whose sum is not 0.
+  absl::Span<const float> maxima_;  // Of the logits of the blocks.
   std::vector<float> block_sums_;
+  WeightRule rule_;
   double total_;                  // > 0.
 };
 

@@ -25,7 +25,7 @@ std::vector<float> ModelLikeLogits(float deviation) {
   std::normal_distribution<float> normal(0.0f, deviation);
   std::vector<float> logits(kVocabulary);
   for (float& logit : logits) logit = normal(random);
-  for (int i = 0; i < 10; ++i) logits[random() % kVocabulary] = 14.0f - static_cast<float>(i);
+  for (int i = 0; i < 10; ++i) logits[random() % kVocabulary] = 18.0f - static_cast<float>(i);
   return logits;
 }
 
