@@ -24,8 +24,6 @@ class Stream : public grpc::ServerBidiReactor<Request, Response>,
                public Interface,
                public std::enable_shared_from_this<Stream<Interface, Request, Response>> {
  public:
-  explicit Stream(grpc::CallbackServerContext& context) : context_(context) {}
-
   void Start() {
     self_ = this->shared_from_this();
     ReadNext();
@@ -42,8 +40,7 @@ class Stream : public grpc::ServerBidiReactor<Request, Response>,
     if (closing_) return;
     closing_ = true;
     status_ = base::ToGrpcStatus(status);
-    // A peer that does not read would never let the write end.
-    if (writing_) context_.TryCancel();
+    // A write under way goes first, so that the peer learns the status; if the peer is frozen, keepalive ends the write.
     FinishIfAllowed();
   }
 
@@ -114,7 +111,6 @@ class Stream : public grpc::ServerBidiReactor<Request, Response>,
     this->Finish(status_);
   }
 
-  grpc::CallbackServerContext& context_;  // Valid until OnDone().
   std::shared_ptr<Stream> self_;
   Request request_;
   base::Mutex mutex_;
@@ -130,8 +126,7 @@ class Stream : public grpc::ServerBidiReactor<Request, Response>,
 class ControlReactor final
     : public Stream<ControlStream, v1::OpenLinkRequest, v1::OpenLinkResponse> {
  public:
-  ControlReactor(grpc::CallbackServerContext& context, LinkServiceEvents& events)
-      : Stream(context), events_(events) {}
+  explicit ControlReactor(LinkServiceEvents& events) : events_(events) {}
 
   void Send(const LinkHelloReply& reply) override { Write(ToProto(reply)); }
   void Send(const SinkMessage& message) override { Write(ToProto(message)); }
@@ -158,8 +153,7 @@ class ControlReactor final
 
 class PushReactor final : public Stream<PushStream, grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
-  PushReactor(grpc::CallbackServerContext& context, LinkServiceEvents& events)
-      : Stream(context), events_(events) {}
+  explicit PushReactor(LinkServiceEvents& events) : events_(events) {}
 
  private:
   std::shared_ptr<PushStream> shared() {
@@ -180,15 +174,15 @@ class LinkServiceImpl final : public RawPushService {
   explicit LinkServiceImpl(LinkServiceEvents& events) : events_(events) {}
 
   grpc::ServerBidiReactor<v1::OpenLinkRequest, v1::OpenLinkResponse>* OpenLink(
-      grpc::CallbackServerContext* context) override {
-    const auto reactor = std::make_shared<ControlReactor>(*context, events_);
+      grpc::CallbackServerContext*) override {
+    const auto reactor = std::make_shared<ControlReactor>(events_);
     reactor->Start();
     return reactor.get();
   }
 
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* PushRanges(
-      grpc::CallbackServerContext* context) override {
-    const auto reactor = std::make_shared<PushReactor>(*context, events_);
+      grpc::CallbackServerContext*) override {
+    const auto reactor = std::make_shared<PushReactor>(events_);
     reactor->Start();
     return reactor.get();
   }
