@@ -114,7 +114,7 @@ FakeModel::FakeModel(FakeModelOptions options) : options_(std::move(options)) {
   }
   info_ = {.name = options_.name,
            .architecture = "fake",
-           .digest = DigestOf(options_.seed),
+           .digest = options_.digest.empty() ? DigestOf(options_.seed) : options_.digest,
            .vocabulary_size = options_.vocabulary_size,
            .context_tokens = options_.context_tokens,
            .layers = options_.layers,

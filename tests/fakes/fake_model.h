@@ -29,7 +29,8 @@ struct ForcedToken {
 
 struct FakeModelOptions {
   std::string name = "fake";
-  uint64_t seed = 1;  // Stands for the weights: another seed, another digest.
+  uint64_t seed = 1;   // Stands for the weights: another seed, another digest.
+  std::string digest;  // Empty: made of the seed.
   uint32_t vocabulary_size = 256;
   uint32_t context_tokens = 4096;
   uint32_t layers = 2;
