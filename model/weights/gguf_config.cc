@@ -127,7 +127,7 @@ absl::StatusOr<std::vector<std::string>> OwnStrings(const GgufMetadata& metadata
                                                     uint64_t count_max, uint64_t& bytes_left) {
   ASSIGN_OR_RETURN(const auto views, metadata.Strings(key, count_max));
   std::vector<std::string> strings;
-  strings.reserve(views.size());
+  strings.reserve(std::min<uint64_t>(views.size(), bytes_left / sizeof(std::string)));
   for (const absl::string_view view : views) {
     const uint64_t bytes = sizeof(std::string) + view.size();
     if (bytes > bytes_left) {

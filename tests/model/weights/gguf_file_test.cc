@@ -2,6 +2,11 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <new>
 
 #include "gguf_builder.h"
 
@@ -180,6 +185,52 @@ TEST(GgufFile, BoundsTheTokenizersMemory) {
   builder.Add("tokenizer.ggml.tokens", 9, body);
   EXPECT_THAT(ErrorOf(AddTinyTensors(builder).Build()),
               HasSubstr("tokenizer.ggml.tokens is 2000000, must be at most 1048576"));
+}
+
+// Lists of empty strings, 8 bytes each in the file, as many as are legal: no file makes the reader take more.
+GgufBuilder LargestTokenizer() {
+  const uint64_t tokens = 1 << 20, merges = 1 << 18;
+  const auto list = [](uint32_t type, uint64_t count, uint64_t element_bytes) {
+    std::string body = GgufBuilder::Raw(type) + GgufBuilder::Raw(count);
+    body.resize(body.size() + count * element_bytes);
+    return body;
+  };
+  GgufBuilder builder = TinyLlamaSizes();
+  builder.Add("tokenizer.ggml.tokens", 9, list(8, tokens, 8))
+      .Add("tokenizer.ggml.merges", 9, list(8, merges, 8))
+      .Add("tokenizer.ggml.token_type", 9, list(4, tokens, 4));
+  return AddTinyTensors(builder);
+}
+
+// Bytes of this process's private writable memory, from /proc/self/status.
+uint64_t DataBytes() {
+  std::ifstream status("/proc/self/status");
+  std::string word;
+  uint64_t kilobytes = 0;
+  while (status >> word) {
+    if (word == "VmData:") status >> kilobytes;
+  }
+  return kilobytes << 10;
+}
+
+TEST(GgufFileDeathTest, TakesAtMost64MegabytesBeyondTheFile) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "a sanitizer's own memory counts";
+#endif
+  const std::string file = LargestTokenizer().Build();
+  const auto parse_within = [&](uint64_t bytes) {
+    const rlimit limit = {.rlim_cur = DataBytes() + bytes, .rlim_max = RLIM_INFINITY};
+    if (setrlimit(RLIMIT_DATA, &limit) != 0) std::exit(2);
+    try {
+      const std::string error = ErrorOf(file);
+      std::exit(error.find("tokenizer.ggml.tokens has 1048576 elements") != std::string::npos ? 0 : 3);
+    } catch (const std::bad_alloc&) {
+      std::exit(4);
+    }
+  };
+  EXPECT_EXIT(parse_within(uint64_t{64} << 20), testing::ExitedWithCode(0), "");
+  // And the limit is one: with a quarter of it memory runs out.
+  EXPECT_EXIT(parse_within(uint64_t{16} << 20), testing::ExitedWithCode(4), "");
 }
 
 TEST(ModelFile, SaysWhatIsNotThere) {
