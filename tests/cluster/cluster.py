@@ -94,6 +94,10 @@ class Cluster:
     def start_decode(self, *flags):
         return self._start_worker("baton-decode-worker", flags)
 
+    def start_fake(self, role, *flags):
+        """A worker on the fake model: `role` is "prefill" or "decode"."""
+        return self._start_worker(f"baton-fake-{role}-worker", flags)
+
     def status(self):
         return self.stub.GetClusterStatus(pb.GetClusterStatusRequest(), timeout=10)
 

@@ -57,3 +57,13 @@ def tiny_cluster(tiny):
 def smollm2_cluster(smollm2):
     with running(smollm2) as cluster:
         yield cluster
+
+
+@pytest.fixture
+def slow_cluster(tiny):
+    """Workers on the fake model whose steps take 20 ms, so that a test can act in the middle of an answer."""
+    with running(tiny, prefill=0, decode=0) as cluster:
+        for role in ("decode", "prefill"):
+            cluster.start_fake(role, "--fake_step=20ms")
+        cluster.wait_workers(2)
+        yield cluster
