@@ -123,7 +123,8 @@ void AttentionRun::PlanSequence(uint32_t sequence, uint32_t row_count, bool few_
         tasks_.push_back(task);
         continue;
       }
-      splits_.push_back(std::make_unique<Split>(chunks, split_floats_, chunks));
+      splits_.emplace_back(new Split{
+          .chunk_count = chunks, .partials_offset = split_floats_, .pieces_left = {chunks}});
       split_floats_ += uint64_t{chunks} * rows * partial_floats_;
       task.split = static_cast<int32_t>(splits_.size()) - 1;
       task.chunk_count = 1;
