@@ -1,4 +1,8 @@
 """A real model answers through router, prefill worker and decode worker."""
+import json
+import pathlib
+import struct
+
 import grpc
 import pytest
 
@@ -63,8 +67,6 @@ def test_teacher_forced_top1_along_the_greedy_tokens(smollm2_cluster, smollm2_ca
 
 
 def test_text_logprobs_are_as_near_as_the_peer(smollm2_cluster, oracle):
-    import json
-    import struct
     forced = json.loads((oracle / "smollm2" / "expected.json").read_text())["teacher_forced"]
     raw = (oracle / "smollm2" / "expected.safetensors").read_bytes()
     header_bytes = struct.unpack("<Q", raw[:8])[0]
@@ -175,3 +177,24 @@ def test_models_and_tokenizer_services(tiny_cluster):
     tokens = tiny_cluster.stub.Tokenize(pb.TokenizeRequest(text=text), timeout=10)
     assert b"".join(tokens.token_bytes) == text.encode()
     assert tiny_cluster.stub.Detokenize(pb.DetokenizeRequest(token_ids=tokens.token_ids), timeout=10).text == text
+
+
+@pytest.mark.parametrize("level", ["reference", "avx2", "avx512-nobf16", "avx512"])
+def test_every_cpu_level_gives_a_right_answer(tiny, level):
+    """Greedy tokens follow transformers' until a margin that 8-bit activations may tip."""
+    flags = pathlib.Path("/proc/cpuinfo").read_text().split()
+    needs = {"avx2": "avx2", "avx512-nobf16": "avx512_vnni", "avx512": "avx512_bf16"}.get(level)
+    if needs and needs not in flags:
+        pytest.skip(f"this CPU has no {needs}")
+    cases = json.loads(tiny.with_suffix(".expected.json").read_text())["prompts"]
+    compared = 0
+    with running(tiny, prefill_flags=[f"--cpu={level}"], decode_flags=[f"--cpu={level}"]) as cluster:
+        assert {w.cpu_level for w in cluster.status().workers} == {level}
+        for case in cases:
+            answer = generate(cluster.stub, case["prompt_ids"], stop={"max_tokens": len(case["greedy_ids"]), "ignore_eos": True})
+            for got, want, margin in zip(answer.tokens, case["greedy_ids"], case["greedy_margins"]):
+                if got != want:
+                    assert margin <= 0.7, (case["id"], margin)
+                    break
+                compared += 1
+    assert compared > 40, compared
