@@ -4,29 +4,29 @@
 #include <utility>
 
 #include "base/grpc_status.h"
-#include "router/answer_stream_service.h"
+#include "base/status_macros.h"
 #include "router/inference_codec.h"
+#include "router/wire_codec.h"
 
 namespace baton::router {
 namespace {
 
-template <typename Response, typename Request>
-grpc::ServerWriteReactor<Response>* OpenAnswer(grpc::CallbackServerContext& context,
-                                               RequestHandler& handler, AnswerBuffers& buffers,
-                                               const Request& request) {
-  auto stream = std::make_shared<AnswerStream<Response>>(context, handler, buffers);
-  buffers.Open(stream);
-  stream->Start(FromProto(request));
-  return stream.get();
+template <typename Request>
+absl::StatusOr<RequestSpec> ParseSpec(const grpc::ByteBuffer& bytes) {
+  Request wire;
+  RETURN_IF_ERROR(ParseMessage(bytes, wire));
+  return FromProto(wire);
 }
 
-void Fill(const ServedModel& model, EncodedPrompt encoded, v1::TokenizeResponse& response) {
+v1::TokenizeResponse ToProto(const ServedModel& model, EncodedPrompt encoded) {
+  v1::TokenizeResponse response;
   response.mutable_token_ids()->Add(encoded.tokens.begin(), encoded.tokens.end());
   response.mutable_token_bytes()->Reserve(static_cast<int>(encoded.tokens.size()));
   for (const uint32_t token : encoded.tokens) {
     response.add_token_bytes(model.tokenizer->token_bytes(token));
   }
   response.set_rendered_text(std::move(encoded.rendered_text));
+  return response;
 }
 
 }  // namespace
@@ -34,46 +34,64 @@ void Fill(const ServedModel& model, EncodedPrompt encoded, v1::TokenizeResponse&
 InferenceService::InferenceService(RequestHandler& handler, AnswerBuffers& buffers)
     : handler_(handler), buffers_(buffers) {}
 
-grpc::ServerWriteReactor<v1::GenerateResponse>* InferenceService::Generate(
-    grpc::CallbackServerContext* context, const v1::GenerateRequest* request) {
-  return OpenAnswer<v1::GenerateResponse>(*context, handler_, buffers_, *request);
+grpc::ServerWriteReactor<grpc::ByteBuffer>* InferenceService::Generate(
+    grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) {
+  return Open(AnswerStream::Kind::kGenerate, *context, ParseSpec<v1::GenerateRequest>(*request));
 }
 
-grpc::ServerWriteReactor<v1::ChatResponse>* InferenceService::Chat(
-    grpc::CallbackServerContext* context, const v1::ChatRequest* request) {
-  return OpenAnswer<v1::ChatResponse>(*context, handler_, buffers_, *request);
+grpc::ServerWriteReactor<grpc::ByteBuffer>* InferenceService::Chat(
+    grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) {
+  return Open(AnswerStream::Kind::kChat, *context, ParseSpec<v1::ChatRequest>(*request));
+}
+
+AnswerStream* InferenceService::Open(AnswerStream::Kind kind, grpc::CallbackServerContext& context,
+                                     absl::StatusOr<RequestSpec> spec) {
+  auto stream = std::make_shared<AnswerStream>(kind, context, handler_, buffers_);
+  buffers_.Open(stream);
+  stream->Start(std::move(spec));
+  return stream.get();
 }
 
 grpc::ServerUnaryReactor* InferenceService::Tokenize(grpc::CallbackServerContext* context,
-                                                     const v1::TokenizeRequest* request,
-                                                     v1::TokenizeResponse* response) {
+                                                     const grpc::ByteBuffer* request,
+                                                     grpc::ByteBuffer* response) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  absl::StatusOr<Prompt> prompt = PromptFromProto(*request);
-  absl::Status status = prompt.status();
-  if (prompt.ok()) {
-    status = handler_.Encode(request->model(), *std::move(prompt),
-                             [this, reactor, response](absl::StatusOr<EncodedPrompt> encoded) {
-                               if (encoded.ok())
-                                 Fill(handler_.model(), *std::move(encoded), *response);
-                               reactor->Finish(base::ToGrpcStatus(encoded.status()));
-                             });
-  }
+  const absl::Status status = StartTokenize(*request, [this, reactor, response](auto encoded) {
+    if (encoded.ok()) SerializeMessage(ToProto(handler_.model(), *std::move(encoded)), *response);
+    reactor->Finish(base::ToGrpcStatus(encoded.status()));
+  });
   if (!status.ok()) reactor->Finish(base::ToGrpcStatus(status));
   return reactor;
 }
 
+absl::Status InferenceService::StartTokenize(const grpc::ByteBuffer& bytes,
+                                             RequestHandler::Encoded done) {
+  v1::TokenizeRequest request;
+  RETURN_IF_ERROR(ParseMessage(bytes, request));
+  ASSIGN_OR_RETURN(Prompt prompt, PromptFromProto(request));
+  return handler_.Encode(request.model(), std::move(prompt), std::move(done));
+}
+
 grpc::ServerUnaryReactor* InferenceService::Detokenize(grpc::CallbackServerContext* context,
-                                                       const v1::DetokenizeRequest* request,
-                                                       v1::DetokenizeResponse* response) {
+                                                       const grpc::ByteBuffer* request,
+                                                       grpc::ByteBuffer* response) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  const absl::Status status =
-      handler_.Decode(request->model(), {request->token_ids().begin(), request->token_ids().end()},
-                      [reactor, response](std::string text) {
-                        response->set_text(std::move(text));
-                        reactor->Finish(grpc::Status::OK);
-                      });
+  const absl::Status status = StartDetokenize(*request, [reactor, response](std::string text) {
+    v1::DetokenizeResponse message;
+    message.set_text(std::move(text));
+    SerializeMessage(message, *response);
+    reactor->Finish(grpc::Status::OK);
+  });
   if (!status.ok()) reactor->Finish(base::ToGrpcStatus(status));
   return reactor;
+}
+
+absl::Status InferenceService::StartDetokenize(const grpc::ByteBuffer& bytes,
+                                               RequestHandler::Decoded done) {
+  v1::DetokenizeRequest request;
+  RETURN_IF_ERROR(ParseMessage(bytes, request));
+  return handler_.Decode(request.model(), {request.token_ids().begin(), request.token_ids().end()},
+                         std::move(done));
 }
 
 grpc::ServerUnaryReactor* InferenceService::ListModels(grpc::CallbackServerContext* context,
@@ -94,7 +112,7 @@ grpc::ServerUnaryReactor* InferenceService::ListModels(grpc::CallbackServerConte
 grpc::ServerUnaryReactor* InferenceService::GetClusterStatus(
     grpc::CallbackServerContext* context, const v1::GetClusterStatusRequest*,
     v1::GetClusterStatusResponse* response) {
-  ToProto(handler_.Status(), *response);
+  router::ToProto(handler_.Status(), *response);
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   reactor->Finish(grpc::Status::OK);
   return reactor;

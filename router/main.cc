@@ -15,6 +15,7 @@
 #include "base/metrics.h"
 #include "base/status_macros.h"
 #include "base/termination.h"
+#include "google/protobuf/stubs/logging.h"
 #include "router/model_loader.h"
 #include "router/router.h"
 #include "router/router_config.h"
@@ -161,6 +162,8 @@ int main(int argc, char** argv) {
   // Debian's Abseil aborts on a mere inversion of its locks' order; gRPC's own locks are not ours
   // to order.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
+  // A request that cannot be parsed is answered with the reason; protobuf need not log it as well.
+  google::protobuf::SetLogHandler(nullptr);
   absl::SetProgramUsageMessage(
       "Baton's router: takes requests from clients, places them on workers, streams the answers.\n"
       "Usage: baton-router --model=FILE.gguf [flags]");

@@ -31,6 +31,8 @@ class RequestHandler {
   // Takes a request on. Not OK: refused here, `sink` was not touched and will not be. OK: exactly
   // one last call of `sink` follows.
   virtual absl::Status Submit(RequestSpec spec, std::shared_ptr<AnswerSink> sink) = 0;
+  // A request was refused before it could be submitted: for the count of outcomes.
+  virtual void NoteRefused(const absl::Status& why) = 0;
   // Ends a request with `why`; unknown or ended ones are ignored.
   virtual void Cancel(const base::Id128& id, const absl::Status& why) = 0;
 

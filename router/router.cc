@@ -157,9 +157,11 @@ absl::Status Router::Submit(RequestSpec spec, std::shared_ptr<AnswerSink> sink) 
         });
     if (!status.ok()) RequestEnded();
   }
-  if (!status.ok()) probe_.CountOutcome(OutcomeOf(status));
+  if (!status.ok()) NoteRefused(status);
   return status;
 }
+
+void Router::NoteRefused(const absl::Status& why) { probe_.CountOutcome(OutcomeOf(why)); }
 
 // On a text thread.
 void Router::Prepare(RequestSpec spec, std::shared_ptr<AnswerSink> sink) {

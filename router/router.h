@@ -55,6 +55,7 @@ class Router final : public RequestHandler, private WorkerEvents {
   const ServedModel& model() const override { return *model_; }
   uint32_t worker_context_tokens() const override { return registry_.context_tokens(); }
   absl::Status Submit(RequestSpec spec, std::shared_ptr<AnswerSink> sink) override;
+  void NoteRefused(const absl::Status& why) override;
   void Cancel(const base::Id128& id, const absl::Status& why) override;
   absl::Status Encode(const std::string& model_name, Prompt prompt, Encoded done) override;
   absl::Status Decode(const std::string& model_name, std::vector<uint32_t> ids,

@@ -172,6 +172,11 @@ std::vector<v1::EngineRequest> FakeWorker::calls() const {
   return calls_;
 }
 
+v1::EngineRequest FakeWorker::FirstCall() {
+  CHECK(WaitForCalls(1));
+  return calls().front();
+}
+
 bool FakeWorker::was_cancelled(const v1::RequestKey& key) const {
   base::MutexLock lock(mutex_);
   return std::any_of(cancels_.begin(), cancels_.end(),

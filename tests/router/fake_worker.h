@@ -67,6 +67,7 @@ class FakeWorker final : public v1::PrefillWorkerService::CallbackService,
   grpc::Status WaitForEnd();
 
   std::vector<v1::EngineRequest> calls() const;
+  v1::EngineRequest FirstCall();  // Waits for it.
   bool was_cancelled(const v1::RequestKey& key) const;
   const std::string& incarnation() const { return incarnation_; }
   const std::string& address() const { return address_; }

@@ -4,11 +4,10 @@
 
 #include <thread>
 
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
+#include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
-#include "grpcpp/create_channel.h"
+#include "grpcpp/generic/generic_stub.h"
 #include "gtest/gtest.h"
 #include "tests/router/fake_text.h"
 #include "tests/router/fake_worker.h"
@@ -16,7 +15,6 @@
 namespace baton::router {
 namespace {
 
-using testing::Each;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
@@ -192,7 +190,7 @@ TEST_F(RouterTest, StreamsAnAnswer) {
 
   ASSERT_EQ(prefill.calls().size(), 1u);
   const v1::EngineRequest sent = prefill.calls()[0];
-  EXPECT_EQ(decode.calls().at(0).key().request_id(), sent.key().request_id());
+  EXPECT_EQ(decode.FirstCall().key().request_id(), sent.key().request_id());
   EXPECT_EQ(sent.key().attempt(), 1u);
   EXPECT_EQ(sent.output_start(), 16u);
   EXPECT_EQ(sent.sampling().seed(), 77u);
@@ -208,7 +206,7 @@ TEST_F(RouterTest, ASeedIsDrawnAndReported) {
   AddDecode();
   const Answer answer = Ask(Request(2));
   EXPECT_NE(answer.last.usage().seed(), 0u);
-  EXPECT_EQ(prefill.calls().at(0).sampling().seed(), answer.last.usage().seed());
+  EXPECT_EQ(prefill.FirstCall().sampling().seed(), answer.last.usage().seed());
 }
 
 TEST_F(RouterTest, ChatComputesOnTheTemplatesTokens) {
@@ -228,7 +226,7 @@ TEST_F(RouterTest, ChatComputesOnTheTemplatesTokens) {
   EXPECT_TRUE(reader->Finish().ok());
   EXPECT_EQ(text, "abc");
   std::string prompt;
-  const v1::EngineRequest sent = prefill.calls().at(0);
+  const v1::EngineRequest sent = prefill.FirstCall();
   for (const uint32_t token : sent.tokens()) prompt.push_back(static_cast<char>(token));
   EXPECT_EQ(prompt, "[user]hi[assistant]");
 
@@ -282,7 +280,7 @@ TEST_F(RouterTest, EndOfSequenceAtTheFirstTokenEndsItThere) {
   EXPECT_EQ(answer.text, "");
   EXPECT_EQ(answer.last.finish_reason(), v1::FINISH_REASON_STOP);
   EXPECT_EQ(answer.last.usage().completion_tokens(), 1u);
-  EXPECT_TRUE(decode.WaitForCancel(decode.calls().at(0).key()));
+  EXPECT_TRUE(decode.WaitForCancel(decode.FirstCall().key()));
 }
 
 TEST_F(RouterTest, IgnoreEosLeavesTheModelsEndOut) {
@@ -292,7 +290,7 @@ TEST_F(RouterTest, IgnoreEosLeavesTheModelsEndOut) {
   v1::GenerateRequest request = Request(2);
   request.mutable_stop_conditions()->set_ignore_eos(true);
   EXPECT_TRUE(Ask(request).status.ok());
-  EXPECT_THAT(prefill.calls().at(0).stop_token_ids(), IsEmpty());
+  EXPECT_THAT(prefill.FirstCall().stop_token_ids(), IsEmpty());
 }
 
 TEST_F(RouterTest, AStopStringStopsBothWorkers) {
@@ -306,8 +304,8 @@ TEST_F(RouterTest, AStopStringStopsBothWorkers) {
   EXPECT_EQ(answer.text, "abcde");
   EXPECT_EQ(answer.last.finish_reason(), v1::FINISH_REASON_STOP);
   EXPECT_EQ(answer.last.usage().completion_tokens(), 8u);
-  EXPECT_TRUE(prefill.WaitForCancel(prefill.calls().at(0).key()));
-  EXPECT_TRUE(decode.WaitForCancel(prefill.calls().at(0).key()));
+  EXPECT_TRUE(prefill.WaitForCancel(prefill.FirstCall().key()));
+  EXPECT_TRUE(decode.WaitForCancel(prefill.FirstCall().key()));
 }
 
 TEST_F(RouterTest, ACancelReachesBothWorkers) {
@@ -316,10 +314,11 @@ TEST_F(RouterTest, ACancelReachesBothWorkers) {
   FakeWorker& decode = AddDecode();
   Call call(*stub_, Request(1000));
   ASSERT_TRUE(call.Read());
+  ASSERT_TRUE(prefill.WaitForCalls(1));
   call.Cancel();
   EXPECT_EQ(call.ReadAll().status.error_code(), grpc::StatusCode::CANCELLED);
-  EXPECT_TRUE(prefill.WaitForCancel(prefill.calls().at(0).key()));
-  EXPECT_TRUE(decode.WaitForCancel(prefill.calls().at(0).key()));
+  EXPECT_TRUE(prefill.WaitForCancel(prefill.FirstCall().key()));
+  EXPECT_TRUE(decode.WaitForCancel(prefill.FirstCall().key()));
   EXPECT_TRUE(
       WaitFor([&] { return Metric("baton_router_requests_total{outcome=\"cancelled\"}") == 1; }));
   EXPECT_TRUE(WaitFor([&] { return router_->Status().requests_running == 0; }));
@@ -331,8 +330,9 @@ TEST_F(RouterTest, ADeadlineReachesBothWorkers) {
   FakeWorker& decode = AddDecode({.answers = false});
   const Answer answer = Ask(Request(1000), absl::Milliseconds(300));
   EXPECT_EQ(answer.status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
-  EXPECT_TRUE(prefill.WaitForCancel(prefill.calls().at(0).key()));
-  EXPECT_TRUE(decode.WaitForCancel(prefill.calls().at(0).key()));
+  ASSERT_TRUE(prefill.WaitForCalls(1));
+  EXPECT_TRUE(prefill.WaitForCancel(prefill.FirstCall().key()));
+  EXPECT_TRUE(decode.WaitForCancel(prefill.FirstCall().key()));
   EXPECT_TRUE(WaitFor(
       [&] { return Metric("baton_router_requests_total{outcome=\"deadline_exceeded\"}") == 1; }));
 }
@@ -357,6 +357,37 @@ TEST_F(RouterTest, BadInputIsRefusedOverTheWire) {
   EXPECT_TRUE(Ask(Request(1, std::string(99, 'x'))).status.ok());
   EXPECT_EQ(prefill.calls().size(), 1u);
   EXPECT_EQ(Metric("baton_router_requests_total{outcome=\"invalid\"}"), 4);
+}
+
+TEST_F(RouterTest, TextThatIsNotUtf8IsRefusedByName) {
+  Start();
+  grpc::GenericStub raw(channel_);
+  const auto call = [&](const std::string& method, const std::string& bytes) {
+    grpc::ClientContext context;
+    const grpc::Slice slice(bytes);
+    const grpc::ByteBuffer request(&slice, 1);
+    grpc::ByteBuffer response;
+    grpc::Status status;
+    absl::Notification done;
+    raw.UnaryCall(&context, "/baton.v1.InferenceService/" + method, grpc::StubOptions(), &request,
+                  &response, [&](grpc::Status ended) {
+                    status = std::move(ended);
+                    done.Notify();
+                  });
+    done.WaitForNotification();
+    EXPECT_EQ(status.error_code(), kInvalidArgument) << method;
+    return status.error_message();
+  };
+  EXPECT_THAT(call("Generate", "\x12\x03h\xFF\xFE"),
+              HasSubstr("text is not valid UTF-8 at byte 1"));
+  EXPECT_THAT(call("Generate", "\x12\x02hi\x2A\x03\x12\x01\x80"),
+              HasSubstr("stop_conditions.stop is not valid UTF-8 at byte 0"));
+  EXPECT_THAT(call("Chat", "\x12\x03\x12\x01\xC3"), HasSubstr("messages.content is not valid"));
+  EXPECT_THAT(call("Tokenize", "\x12\x01\xFF"), HasSubstr("text is not valid"));
+  EXPECT_THAT(call("Detokenize", "\x0A\x01\xFF"), HasSubstr("model is not valid"));
+  EXPECT_EQ(Metric("baton_router_requests_total{outcome=\"invalid\"}"), 3);
+  EXPECT_THAT(call("Generate", "\xFF\xFF"), HasSubstr("baton.v1.GenerateRequest"));
+  EXPECT_THAT(call("Generate", "\x22\x01\xFF"), HasSubstr("sampling is malformed"));
 }
 
 TEST_F(RouterTest, LogprobsCarryBytesAndPromptLogprobsComeFirst) {
@@ -493,7 +524,7 @@ TEST_F(RouterTest, APrefillWorkerLostBeforeTheHandoffEndsAStartedAnswer) {
   const absl::Time killed = absl::Now();
   EXPECT_EQ(call.ReadAll().status.error_code(), kUnavailable);
   EXPECT_LT(absl::Now() - killed, absl::Seconds(1));
-  EXPECT_TRUE(decode.WaitForCancel(decode.calls().at(0).key()));
+  EXPECT_TRUE(decode.WaitForCancel(decode.FirstCall().key()));
 }
 
 TEST_F(RouterTest, APromptThatKilledTwoWorkersIsNotTriedAgain) {
@@ -713,7 +744,7 @@ TEST_F(RouterTest, ASlowClientIsCutOffAndHurtsNobodyElse) {
   const Answer quick = Ask(Request(20));
   EXPECT_TRUE(quick.status.ok()) << quick.status.error_message();
   EXPECT_EQ(quick.text.size(), 20u << 14);
-  EXPECT_TRUE(decode.WaitForCancel(decode.calls().at(0).key()));
+  EXPECT_TRUE(decode.WaitForCancel(decode.FirstCall().key()));
   EXPECT_EQ(Metric("baton_router_requests_total{outcome=\"exhausted\"}"), 1);
   EXPECT_EQ(slow.ReadAll().status.error_code(), kExhausted);
   EXPECT_LT(slow.answer().text.size(), 1000u << 14);
@@ -757,7 +788,7 @@ TEST_F(RouterTest, SaysWhatItServesAndHowItIs) {
     ASSERT_TRUE(stub_->GetClusterStatus(&context, {}, &status).ok());
     ASSERT_EQ(status.workers_size(), 2);
     EXPECT_EQ(status.workers(0).role(), "prefill");
-    EXPECT_EQ(status.workers(1).role(), "both");
+    EXPECT_EQ(status.workers(1).role(), "decode");
     EXPECT_EQ(status.workers(0).state(), "ready");
     EXPECT_EQ(status.workers(0).incarnation().size(), 32u);
     EXPECT_EQ(status.workers(1).blocks_free(), 4096u);
