@@ -35,7 +35,7 @@ class ControlCall final : public grpc::ClientBidiReactor<v1::OpenLinkRequest, v1
     // Writes and reads come from other threads than the reactor's: the hold keeps it from ending between them.
     AddHold();
     Send(ToProto(hello));
-    ReadNext();
+    AllowReads(1);  // The hello reply.
     StartCall();
   }
 
@@ -46,11 +46,10 @@ class ControlCall final : public grpc::ClientBidiReactor<v1::OpenLinkRequest, v1
     WriteIfAllowed();
   }
 
-  void ReadNext() {
+  void AllowReads(int count) {
     base::MutexLock lock(mutex_);
-    if (ended_) return;
-    response_.Clear();
-    StartRead(&response_);
+    reads_allowed_ += count;
+    ReadIfAllowed();
   }
 
   void Cancel() {
@@ -67,9 +66,13 @@ class ControlCall final : public grpc::ClientBidiReactor<v1::OpenLinkRequest, v1
       return;
     }
     const absl::Status status = greeted_ ? Deliver() : Greet();
-    if (status.ok()) return;
-    violation_ = status;
-    Cancel();
+    if (!status.ok()) {
+      violation_ = status;
+      Cancel();
+    }
+    base::MutexLock lock(mutex_);
+    reading_ = false;
+    ReadIfAllowed();
   }
 
   absl::Status Greet() {
@@ -102,10 +105,21 @@ class ControlCall final : public grpc::ClientBidiReactor<v1::OpenLinkRequest, v1
     owner_.OnStreamDone(violation_.ok() ? base::FromGrpcStatus(status) : violation_);
   }
 
+  void ReadIfAllowed() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (reading_ || reads_allowed_ == 0 || ended_) return;
+    reading_ = true;
+    --reads_allowed_;
+    response_.Clear();
+    StartRead(&response_);
+  }
+
   void WriteIfAllowed() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (writing_ || waiting_.empty()) return;
     writing_ = true;
-    StartWrite(&waiting_.front());
+    // With more to come, this one need not leave at once.
+    grpc::WriteOptions options;
+    if (waiting_.size() > 1) options.set_buffer_hint();
+    StartWrite(&waiting_.front(), options);
   }
 
   void End() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
@@ -125,6 +139,8 @@ class ControlCall final : public grpc::ClientBidiReactor<v1::OpenLinkRequest, v1
   // Bounded by what the source's pool can hold: each (layer, block) is announced once.
   std::deque<v1::OpenLinkRequest> waiting_ ABSL_GUARDED_BY(mutex_);
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
+  bool reading_ ABSL_GUARDED_BY(mutex_) = false;
+  int reads_allowed_ ABSL_GUARDED_BY(mutex_) = 0;
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
@@ -224,7 +240,8 @@ class LinkClientImpl final : public LinkClient, private StreamOwner {
   void Open(const LinkHello& hello) { control_.Open(*stub_, hello); }
 
   void Send(const SourceMessage& message) override { control_.Send(ToProto(message)); }
-  void ReadNext() override { control_.ReadNext(); }
+  void StartReading() override { control_.AllowReads(kRepliesReadAhead); }
+  void ReadNext() override { control_.AllowReads(1); }
 
   void StartPushing() override {
     {

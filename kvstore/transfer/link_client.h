@@ -1,6 +1,6 @@
 // The prefill side's gRPC end of one link: the control stream and, if ranges are pushed, the bulk stream beside it.
 //
-// Like the service's streams it only moves messages: one reply is read ahead at most.
+// Like the service's streams it only moves messages, and reads a few replies ahead.
 #pragma once
 
 #include <memory>
@@ -30,6 +30,7 @@ class LinkClientEvents {
 
 class LinkClient {
  public:
+  static constexpr int kRepliesReadAhead = 64;
   // Frames waiting to be written, the one being written included: one copy ahead keeps the stream busy.
   static constexpr size_t kFramesWaitingMax = 2;
 
@@ -40,7 +41,9 @@ class LinkClient {
   virtual ~LinkClient() = default;
 
   virtual void Send(const SourceMessage& message) = 0;
-  // Reads one more reply.
+  // The hello reply was good: other replies may come.
+  virtual void StartReading() = 0;
+  // A reply is done with: one more may be read.
   virtual void ReadNext() = 0;
 
   // Opens the bulk stream. Call once, after the hello reply.

@@ -216,7 +216,7 @@ void LinkReceiver::Handle(HelloCame& came) {
                                                              : RangeDelivery::kCopied,
                    clock_.Now());
   }
-  came.stream->ReadNext();
+  came.stream->StartReading();
 }
 
 absl::Status LinkReceiver::CheckHello(const LinkHello& hello) {

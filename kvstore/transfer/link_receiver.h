@@ -156,7 +156,7 @@ class LinkReceiver final : public HandoffReceiver, private LinkServiceEvents {
   base::CondVar wake_;
   base::CondVar copied_;
   HandoffSink sink_ ABSL_GUARDED_BY(mutex_);
-  std::vector<Input> inbox_ ABSL_GUARDED_BY(mutex_);  // Two a stream at most: a message, its end.
+  std::vector<Input> inbox_ ABSL_GUARDED_BY(mutex_);  // What streams read ahead, and their ends.
   std::optional<HandoffKey> copying_ ABSL_GUARDED_BY(mutex_);  // Into whose blocks bytes are being copied.
   std::map<HandoffKey, absl::Time> expected_at_ ABSL_GUARDED_BY(mutex_);  // Of live hand-offs.
   bool poked_ ABSL_GUARDED_BY(mutex_) = false;  // Expect() or Cancel() left work for the thread.

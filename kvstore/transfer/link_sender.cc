@@ -274,7 +274,7 @@ void LinkSender::Greeted(LinkId id, const LinkHelloReply& reply) {
   LOG(INFO) << "link up" << base::LogField("peer", link.peer.address)
             << base::LogField("transport", Name(reply.transport));
   source_.OnLinkUp(id, clock_.Now());
-  link.client->ReadNext();
+  link.client->StartReading();
 }
 
 absl::Status LinkSender::CheckReply(const Link& link, const LinkHelloReply& reply) const {

@@ -143,7 +143,7 @@ class LinkSender final : public HandoffSender, private LinkClientEvents {
 
   mutable base::Mutex mutex_;
   base::CondVar wake_;
-  // What the engine announced (bounded by the blocks that it holds) and one reply a link.
+  // What the engine announced (bounded by the blocks that it holds) and the replies read ahead.
   std::vector<std::function<void()>> inbox_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   uint64_t owed_bytes_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -24,16 +24,13 @@ class Stream : public grpc::ServerBidiReactor<Request, Response>,
                public Interface,
                public std::enable_shared_from_this<Stream<Interface, Request, Response>> {
  public:
-  void Start() {
+  // `read_ahead`: messages to read before the first one is done with.
+  void Start(int read_ahead) {
     self_ = this->shared_from_this();
-    ReadNext();
+    AllowReads(read_ahead);
   }
 
-  void ReadNext() override {
-    base::MutexLock lock(mutex_);
-    read_wanted_ = true;
-    ReadIfAllowed();
-  }
+  void ReadNext() override { AllowReads(1); }
 
   void Close(const absl::Status& status) override {
     base::MutexLock lock(mutex_);
@@ -45,6 +42,12 @@ class Stream : public grpc::ServerBidiReactor<Request, Response>,
   }
 
  protected:
+  void AllowReads(int count) {
+    base::MutexLock lock(mutex_);
+    reads_allowed_ += count;
+    ReadIfAllowed();
+  }
+
   void Write(Response response) {
     base::MutexLock lock(mutex_);
     if (closing_) return;
@@ -52,7 +55,7 @@ class Stream : public grpc::ServerBidiReactor<Request, Response>,
     WriteIfAllowed();
   }
 
-  // A message was read; it is in `request()` until ReadNext().
+  // A message was read; it is in `request()` until this returns.
   virtual void OnRequest() = 0;
   virtual void OnEnded() = 0;
   Request& request() { return request_; }
@@ -64,6 +67,9 @@ class Stream : public grpc::ServerBidiReactor<Request, Response>,
       return;
     }
     OnRequest();
+    base::MutexLock lock(mutex_);
+    reading_ = false;
+    ReadIfAllowed();
   }
 
   void OnWriteDone(bool ok) override {
@@ -93,8 +99,10 @@ class Stream : public grpc::ServerBidiReactor<Request, Response>,
   }
 
   void ReadIfAllowed() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    if (!read_wanted_ || closing_ || waiting_.size() > kRepliesWaitingMax) return;
-    read_wanted_ = false;
+    if (reading_ || reads_allowed_ == 0 || closing_) return;
+    if (waiting_.size() > kRepliesWaitingMax) return;
+    reading_ = true;
+    --reads_allowed_;
     request_ = Request();
     this->StartRead(&request_);
   }
@@ -102,7 +110,10 @@ class Stream : public grpc::ServerBidiReactor<Request, Response>,
   void WriteIfAllowed() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (writing_ || waiting_.empty()) return;
     writing_ = true;
-    this->StartWrite(&waiting_.front());
+    // With more to come, this one need not leave at once.
+    grpc::WriteOptions options;
+    if (waiting_.size() > 1) options.set_buffer_hint();
+    this->StartWrite(&waiting_.front(), options);
   }
 
   void FinishIfAllowed() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
@@ -116,7 +127,8 @@ class Stream : public grpc::ServerBidiReactor<Request, Response>,
   base::Mutex mutex_;
   std::deque<Response> waiting_ ABSL_GUARDED_BY(mutex_);  // The first is being written if `writing_`.
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
-  bool read_wanted_ ABSL_GUARDED_BY(mutex_) = false;
+  bool reading_ ABSL_GUARDED_BY(mutex_) = false;
+  int reads_allowed_ ABSL_GUARDED_BY(mutex_) = 0;
   bool closing_ ABSL_GUARDED_BY(mutex_) = false;
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;
   bool done_ ABSL_GUARDED_BY(mutex_) = false;
@@ -128,6 +140,7 @@ class ControlReactor final
  public:
   explicit ControlReactor(LinkServiceEvents& events) : events_(events) {}
 
+  void StartReading() override { AllowReads(kMessagesReadAhead); }
   void Send(const LinkHelloReply& reply) override { Write(ToProto(reply)); }
   void Send(const SinkMessage& message) override { Write(ToProto(message)); }
 
@@ -176,14 +189,14 @@ class LinkServiceImpl final : public RawPushService {
   grpc::ServerBidiReactor<v1::OpenLinkRequest, v1::OpenLinkResponse>* OpenLink(
       grpc::CallbackServerContext*) override {
     const auto reactor = std::make_shared<ControlReactor>(events_);
-    reactor->Start();
+    reactor->Start(1);  // The hello.
     return reactor.get();
   }
 
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* PushRanges(
       grpc::CallbackServerContext*) override {
     const auto reactor = std::make_shared<PushReactor>(events_);
-    reactor->Start();
+    reactor->Start(kFramesReadAhead);
     return reactor.get();
   }
 

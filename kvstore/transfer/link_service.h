@@ -1,7 +1,7 @@
 // The decode side's gRPC end: LinkService as streams of our own messages.
 //
-// Reactors only move messages: each control or push stream has one message read ahead at most, and reads the next one when
-// it is asked to, so that a slow hand-off thread holds the peer back by HTTP/2's flow control.
+// Reactors only move messages. A stream reads a few messages ahead, and one more for each that its owner says it is done
+// with, so that a slow hand-off thread holds the peer back by HTTP/2's flow control.
 #pragma once
 
 #include <memory>
@@ -15,13 +15,19 @@
 
 namespace baton::kvstore {
 
+// Messages that a stream may have read and its owner is not done with. Small ones, and frames of a MiB.
+inline constexpr int kMessagesReadAhead = 64;
+inline constexpr int kFramesReadAhead = 3;
+
 // One OpenLink call. Thread-safe; after Close() or the call's end nothing has an effect.
 class ControlStream {
  public:
   virtual ~ControlStream() = default;
   virtual void Send(const LinkHelloReply& reply) = 0;
   virtual void Send(const SinkMessage& message) = 0;
-  // Reads one more message.
+  // The hello was good: other messages may come.
+  virtual void StartReading() = 0;
+  // A message is done with: one more may be read.
   virtual void ReadNext() = 0;
   virtual void Close(const absl::Status& status) = 0;
 };

@@ -30,7 +30,7 @@ class RawSource final : public LinkClientEvents {
     while (!greeted_ && ended_.ok()) changed_.Wait(mutex_);
     CHECK_OK(ended_);
     client->StartPushing();
-    client->ReadNext();
+    client->StartReading();
   }
 
   ~RawSource() override {
