@@ -20,6 +20,8 @@ def _default_model():
 @pytest.fixture(scope="session")
 def smollm2():
     """The default model's path; tests that need it skip, and say so, without it."""
+    if os.environ.get("BATON_SANITIZED"):
+        pytest.skip("the default model is too slow under sanitizers: the tiny model's tests run there")
     path = _default_model()
     if not path.exists():
         pytest.skip(f"the default model is not at {path}: run tools/fetch_model")
