@@ -36,6 +36,14 @@ bool WorthRetrying(const absl::Status& status) {
   }
 }
 
+// What a client is told when there is no other attempt. Want of room stays what it is; all else is
+// the cluster's trouble.
+absl::Status Final(const absl::Status& why, absl::string_view what) {
+  const std::string message = absl::StrCat(what, why.message());
+  return absl::IsResourceExhausted(why) ? absl::ResourceExhaustedError(message)
+                                        : absl::UnavailableError(message);
+}
+
 }  // namespace
 
 struct RequestTracker::Request {
@@ -277,16 +285,13 @@ void RequestTracker::OnFailure(Request& request, const Worker* exclude, const ab
   if (exclude != nullptr) request.exclude.push_back(exclude->hello.incarnation);
   LOG(WARNING) << "attempt failed" << base::LogField("request", request.spec.id)
                << base::LogField("attempt", request.attempt) << base::LogField("why", why);
-  if (request.sent) {
-    return Fail(request, absl::UnavailableError(absl::StrCat(
-                             "a worker was lost in the middle of the answer: ", why.message())));
-  }
+  if (request.sent) return Fail(request, Final(why, "the answer broke off: "));
   if (request.workers_lost >= context_.limits.workers_lost_max) {
     return Fail(request, Quarantined(request));
   }
   if (request.failures >= context_.limits.failures_max) {
-    return Fail(request, absl::UnavailableError(absl::StrCat(
-                             request.failures, " attempts failed, the last one: ", why.message())));
+    return Fail(request,
+                Final(why, absl::StrCat(request.failures, " attempts failed, the last one: ")));
   }
   request.suspects.clear();
   for (const auto& worker : {request.prefill, request.decode}) {

@@ -206,7 +206,7 @@ absl::Duration WorkerRegistry::SilentFor(const Entry& entry, absl::Time now) con
 WorkerLoad WorkerRegistry::LoadOf(const Entry& entry) {
   const WorkerHello& hello = entry.worker->hello;
   const LoadReport& report = entry.report;
-  const uint64_t free = Minus(report.blocks_free, report.blocks_reserved);
+  const uint64_t free = report.blocks_free;
   return {.prefills = hello.role == WorkerRole::kPrefill,
           .decodes = hello.role == WorkerRole::kDecode,
           .local_prefill = hello.local_prefill,

@@ -576,6 +576,22 @@ TEST_F(RouterTest, AnErrorOfAnEngineIsRetriedOrPassedOn) {
   EXPECT_EQ(answer.status.error_message(), "logits are not finite");
 }
 
+TEST_F(RouterTest, WantOfRoomInTheMiddleOfAnAnswerIsCalledSo) {
+  Start();
+  AddWorker();
+  FakeWorker& decode = AddDecode({.answers = false});
+  Call call(*stub_, Request(20));
+  ASSERT_TRUE(call.Read());
+  v1::TokenEvent error;
+  *error.mutable_key() = decode.FirstCall().key();
+  error.mutable_error()->set_code(static_cast<uint32_t>(kExhausted));
+  error.mutable_error()->set_message("20 blocks are needed, 10 are there");
+  decode.Send(error);
+  const Answer& answer = call.ReadAll();
+  EXPECT_EQ(answer.status.error_code(), kExhausted);
+  EXPECT_THAT(answer.status.error_message(), HasSubstr("20 blocks are needed"));
+}
+
 TEST_F(RouterTest, ADecodeWorkerThatRefusesIsReplacedByAnother) {
   Start();
   FakeWorker& prefill = AddWorker();
