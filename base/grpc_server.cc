@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "grpcpp/create_channel.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
+#include "grpcpp/generic/async_generic_service.h"
 #include "grpcpp/health_check_service_interface.h"
 #include "grpcpp/server_builder.h"
 
@@ -15,11 +16,27 @@ namespace {
 // A frozen peer is noticed after about 1.5 s; an idle link may ping that often.
 constexpr int kKeepaliveTimeMs = 1000;
 constexpr int kKeepaliveTimeoutMs = 500;
+// The least time a connection attempt is given: gRPC's name for it is misleading. A peer whose cores are busy may take
+// some 100 ms to shake hands.
+constexpr int kConnectTimeoutMs = 1000;
 constexpr int kStreamsPerConnectionMax = 1 << 16;
+
+// gRPC 1.51 joins its callback threads when the last channel or server that used them goes. A reaction often lets go of
+// the last one (a ClientContext holds its channel), and then a callback thread would join itself: "assertion failed:
+// prior > 0". So one server, which listens to nothing, stays for good.
+void KeepCallbackThreads() {
+  static grpc::Server* const kept = [] {
+    grpc::ServerBuilder builder;
+    builder.RegisterCallbackGenericService(new grpc::CallbackGenericService);
+    return builder.BuildAndStart().release();
+  }();
+  CHECK(kept != nullptr);
+}
 
 }  // namespace
 
 std::shared_ptr<grpc::Channel> OpenChannel(const std::string& address, int64_t message_bytes_max) {
+  KeepCallbackThreads();
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveTimeMs);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
@@ -27,7 +44,7 @@ std::shared_ptr<grpc::Channel> OpenChannel(const std::string& address, int64_t m
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
-  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 100);
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kConnectTimeoutMs);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   arguments.SetMaxReceiveMessageSize(static_cast<int>(message_bytes_max));
@@ -42,6 +59,7 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(const GrpcServerOp
     return true;
   }();
   CHECK(plugins);
+  KeepCallbackThreads();
   grpc::ServerBuilder builder;
   int port = 0;
   builder.AddListeningPort(absl::StrCat(options.host, ":", options.port),

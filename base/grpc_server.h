@@ -21,8 +21,7 @@ struct GrpcServerOptions {
 };
 
 // Client channels between our own processes (attach, control, links): keepalive that both ends agree on, and a connection
-// of their own, so that bulk bytes never stand before a command. Let go of a channel on a thread of your own, never in a
-// reaction: with the last channel of a process gRPC 1.51 joins its callback threads, and so the very one that let go.
+// of their own, so that bulk bytes never stand before a command.
 std::shared_ptr<grpc::Channel> OpenChannel(const std::string& address, int64_t message_bytes_max = 16 << 20);
 
 class GrpcServer {

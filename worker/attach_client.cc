@@ -294,7 +294,7 @@ class AttachClient::Stream final
 
 struct AttachClient::Router {
   std::string address;
-  // Lives as long as the client: a channel must not be let go of on gRPC's threads (see base::OpenChannel()).
+  // One channel for all tries.
   std::unique_ptr<v1::AttachService::Stub> stub;
   std::shared_ptr<Stream> stream;  // Null: away.
   absl::Time retry_at = absl::InfinitePast();

@@ -189,7 +189,8 @@ TEST_P(EveryTransport, HandedOverEqualsLocal) {
   }
   for (size_t i = 0; i < handed.size(); ++i) {
     ASSERT_TRUE(pair.router.WaitUntil([&] {
-      return pair.from_decode(handed[i]).over() && pair.from_decode(local[i]).over();
+      return pair.from_decode(handed[i]).over() && pair.from_decode(local[i]).over() &&
+             !pair.from_prefill(handed[i]).events.empty();
     })) << "request " << i;
     const Told first = pair.from_prefill(handed[i]);
     const Told rest = pair.from_decode(handed[i]);
