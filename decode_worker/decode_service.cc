@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/grpc_status.h"
+#include "base/log.h"
 #include "base/status_macros.h"
 #include "worker/event_codec.h"
 
@@ -25,7 +26,13 @@ absl::StatusOr<uint32_t> DecodeService::Take(const v1::AdmitRequest& wire) {
     ASSIGN_OR_RETURN(request.prefill_incarnation,
                      worker::DecodeId("prefill_incarnation", wire.prefill_incarnation()));
   }
-  return queue_.Admit(std::move(request));
+  const worker::AttemptKey key = request.request.key;
+  const absl::StatusOr<uint32_t> blocks = queue_.Admit(std::move(request));
+  if (blocks.ok()) {
+    LOG(INFO) << "request admitted" << base::LogField("request", key)
+              << base::LogField("blocks_reserved", *blocks);
+  }
+  return blocks;
 }
 
 }  // namespace baton::decode_worker

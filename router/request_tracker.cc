@@ -93,6 +93,7 @@ struct RequestTracker::Request {
   AnswerPiece piece;  // Not sent yet.
   std::optional<PrefillReport> prefill_report;
   std::optional<DecodeReport> decode_report;
+  absl::Time prefill_reported, decode_reported;  // When they came.
   bool prompt_logprobs_here = false;
   bool sent = false;  // The client was sent a token.
   absl::Time first_sent, last_sent;
@@ -100,6 +101,15 @@ struct RequestTracker::Request {
 
   absl::Time timer = absl::InfiniteFuture();  // As entered in timers_.
 };
+
+// From the first token to the last block. It begins on one machine and ends on another, so no worker can measure all of
+// it; the router saw both ends go by. The sink's own part bounds it from below. REQUIRES: a decode report.
+absl::Duration RequestTracker::HandoffTime(const Request& request) {
+  const DecodeReport& report = *request.decode_report;
+  if (!request.prefill_report.has_value()) return report.handoff;
+  return std::max(report.handoff,
+                  request.decode_reported - request.prefill_reported - report.first_decode);
+}
 
 RequestTracker::RequestTracker(Context context) : context_(std::move(context)) {}
 RequestTracker::~RequestTracker() { CHECK(requests_.empty()) << requests_.size() << " left"; }
@@ -414,13 +424,19 @@ void RequestTracker::OnEvent(const StepBatch& batch, const TokenEvent& event, ab
     request->admitted = true;
     request->orphaned = absl::InfiniteFuture();
   }
-  if (event.extras != nullptr) TakeReports(*request, *event.extras);
+  if (event.extras != nullptr) TakeReports(*request, *event.extras, now);
   Relay(*request, batch, event, now);
 }
 
-void RequestTracker::TakeReports(Request& request, const EventExtras& extras) {
-  if (extras.prefill_report.has_value()) request.prefill_report = extras.prefill_report;
-  if (extras.decode_report.has_value()) request.decode_report = extras.decode_report;
+void RequestTracker::TakeReports(Request& request, const EventExtras& extras, absl::Time now) {
+  if (extras.prefill_report.has_value()) {
+    request.prefill_report = extras.prefill_report;
+    request.prefill_reported = now;
+  }
+  if (extras.decode_report.has_value()) {
+    request.decode_report = extras.decode_report;
+    request.decode_reported = now;
+  }
   if (!extras.prompt_logprobs.empty() && !request.prompt_logprobs_here) {
     request.prompt_logprobs_here = true;
     request.piece.prompt_logprobs = extras.prompt_logprobs;
@@ -500,7 +516,7 @@ void RequestTracker::Succeed(Request& request, absl::Time now) {
     ending.timings.prefill = request.prefill_report->compute;
   }
   if (request.decode_report.has_value()) {
-    ending.timings.handoff = request.decode_report->handoff;
+    ending.timings.handoff = HandoffTime(request);
     ending.timings.first_decode = request.decode_report->first_decode;
   }
   // The workers know of every end but of one by a stop string. A decode worker that was not heard

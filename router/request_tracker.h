@@ -107,7 +107,8 @@ class RequestTracker {
 
   // Relay.
   void OnEvent(const StepBatch& batch, const TokenEvent& event, absl::Time now);
-  void TakeReports(Request& request, const EventExtras& extras);
+  void TakeReports(Request& request, const EventExtras& extras, absl::Time now);
+  static absl::Duration HandoffTime(const Request& request);
   void Relay(Request& request, const StepBatch& batch, const TokenEvent& event, absl::Time now);
   bool MaySend(const Request& request) const;
   void Send(Request& request, absl::Time now);

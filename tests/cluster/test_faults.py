@@ -5,6 +5,7 @@ import time
 
 import grpc
 import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from cluster import generate, generate_request, running, wait_until
 
@@ -47,11 +48,12 @@ def outcomes(calls):
         return list(pool.map(finish, calls))
 
 
-def start_streams(cluster, count):
-    """Streams that have all had their first piece."""
-    calls = [cluster.stub.Generate(generate_request([5 + i] * 30, stop=LONG), timeout=60) for i in range(count)]
+def start_streams(cluster, count, stop=LONG):
+    """Streams that have all had a second token: their KV is on the decode side."""
+    calls = [cluster.stub.Generate(generate_request([5 + i] * 30, stop=stop), timeout=60) for i in range(count)]
     for call in calls:
-        next(call)
+        while (piece := next(call)).position + len(piece.token_ids) < 2:
+            pass
     return calls
 
 
@@ -70,7 +72,6 @@ def test_decode_worker_killed_mid_stream(slow_cluster):
 def test_prefill_worker_killed_while_streams_run(slow_cluster):
     """Streams whose KV has arrived go on; later requests wait for, and get, another prefill worker or a clear status."""
     calls = start_streams(slow_cluster, 4)
-    wait_until(lambda: all(w.blocks_pinned == 0 for w in slow_cluster.status().workers), 10, lambda: "no pinned block")
     victim = next(p for p in reversed(slow_cluster.processes) if p.name == "baton-fake-prefill-worker")
     victim.kill()
     assert {code for code, _ in outcomes(calls)} == {"OK"}
@@ -121,6 +122,27 @@ def test_sigterm_finishes_running_streams(tiny):
         cluster.router.process.send_signal(signal.SIGTERM)
         assert sum(len(piece.token_ids) for piece in call) >= 298
         assert cluster.router.process.wait(30) == 0
+
+
+@pytest.mark.parametrize("role", ["decode", "prefill"])
+def test_sigterm_drains_a_worker(slow_cluster, role):
+    """It says so at once, gets nothing new, finishes what it has, and goes with exit code 0."""
+    stop = {"max_tokens": 60, "ignore_eos": True}  # 1.2 s.
+    calls = start_streams(slow_cluster, 4, stop)
+    worker = next(p for p in slow_cluster.processes if p.name == f"baton-fake-{role}-worker")
+    if role == "prefill":
+        slow_cluster.start_fake("prefill", "--fake_step=20ms")
+        calls.append(slow_cluster.stub.Generate(generate_request([9] * 600, stop=stop), timeout=60))
+    worker.process.send_signal(signal.SIGTERM)
+    wait_until(lambda: worker.process.poll() is not None or
+               any(w.role == role and w.state == "draining" for w in slow_cluster.status().workers), 10,
+               lambda: "a draining worker")
+    if role == "decode":
+        with grpc.insecure_channel(worker.ready["service"]) as channel:
+            health = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=10)
+            assert health.status == health_pb2.HealthCheckResponse.NOT_SERVING
+    assert {code for code, _ in outcomes(calls)} == {"OK"}
+    assert worker.process.wait(30) == 0
 
 
 def test_worker_restarts_with_another_router_lifetime(tiny):

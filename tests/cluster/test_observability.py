@@ -7,7 +7,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 
-from cluster import BIN, chat
+from cluster import BIN, chat, generate, generate_request, wait_until
 
 BINARIES = ("baton-router", "baton-prefill-worker", "baton-decode-worker", "baton")
 
@@ -49,16 +49,64 @@ def test_metrics_pass_promtool(tiny_cluster):
         assert result.returncode == 0, (process.name, result.stdout, result.stderr)
 
 
+def metrics(process):
+    """Each series' value, by its name with labels."""
+    lines = (line.rsplit(" ", 1) for line in scrape(process).splitlines() if line and not line.startswith("#"))
+    return {name: float(value) for name, value in lines}
+
+
+def the(cluster, name):
+    return next(p for p in cluster.processes if p.name == name)
+
+
 def test_metrics_split_the_time(tiny_cluster):
-    chat(tiny_cluster.stub, "hello", max_tokens=5)
-    router = scrape(tiny_cluster.router)
+    """Each part counts one answer more, and by as much as the answer itself reports; per role, and by nobody's name."""
+    def observe():
+        return metrics(tiny_cluster.router), metrics(prefill), metrics(decode)
+    prefill, decode = the(tiny_cluster, "baton-prefill-worker"), the(tiny_cluster, "baton-decode-worker")
+    tiny_cluster.wait_idle()
+    before = observe()
+    answer = generate(tiny_cluster.stub, [5] * 40, stop={"max_tokens": 9, "ignore_eos": True})
+    tiny_cluster.wait_idle()
+    ended = 'baton_worker_handoff_seconds_count{role="prefill"}'  # The last to be counted.
+    wait_until(lambda: metrics(prefill)[ended] > before[1][ended], 10, lambda: "the end of the hand-off")
+    router, prefill_values, decode_values = ({name: after.get(name, 0) - first.get(name, 0) for name in after}
+                                             for first, after in zip(before, observe()))
     for part in ("text", "queue", "prefill_queue", "prefill", "handoff", "first_decode"):
-        assert part in router, part
-    workers = [p for p in tiny_cluster.processes if "worker" in p.name]
-    for process in workers:
-        text = scrape(process)
-        for what in ("kv_blocks", "step_seconds", "pin"):
-            assert what in text, (process.name, what)
+        assert router[f'baton_router_part_seconds_count{{part="{part}"}}'] == 1, part
+        seconds = getattr(answer.timings, part).ToMicroseconds() / 1e6
+        assert abs(router[f'baton_router_part_seconds_sum{{part="{part}"}}'] - seconds) < 1e-5, part
+    assert router["baton_router_inter_token_seconds_count"] == 8
+    assert router["baton_router_time_to_first_token_seconds_count"] == 1
+    assert router["baton_router_completion_tokens_total"] == 9
+    assert router['baton_router_requests_total{outcome="length"}'] == 1
+    for name in ("queue", "prefill", "handoff"):
+        assert prefill_values[f'baton_worker_{name}_seconds_count{{role="prefill"}}'] == 1, name
+    for name in ("handoff", "first_decode"):
+        assert decode_values[f'baton_worker_{name}_seconds_count{{role="decode"}}'] == 1, name
+    assert prefill_values['baton_worker_prefill_tokens_total{role="prefill"}'] == 40
+    assert decode_values['baton_worker_decode_rows_total{role="decode"}'] == 8
+    assert prefill_values['baton_handoffs_total{outcome="ok",side="source"}'] == 1
+    assert not any(answer.request_id in name for values in observe() for name in values)
+
+
+def test_kv_gauges_add_up(slow_cluster):
+    """While streams run and after: free + held + reserved is all there is, and held is what the streams need."""
+    def kv(name):
+        values = metrics(the(slow_cluster, f"baton-fake-{name}-worker"))
+        return {state: values[f'baton_worker_kv_blocks{{role="{name}",state="{state}"}}']
+                for state in ("free", "held", "reserved", "pinned")}
+    total = kv("decode")["free"]
+    calls = [slow_cluster.stub.Generate(generate_request([5 + i] * 40, stop={"max_tokens": 100, "ignore_eos": True}),
+                                        timeout=60) for i in range(4)]
+    wait_until(lambda: kv("decode")["held"] >= 4 * 3, 10, lambda: f"held blocks; there are {kv('decode')}")
+    now = kv("decode")
+    assert now["free"] + now["held"] <= total and now["free"] < total, now
+    for call in calls:
+        assert sum(len(piece.token_ids) for piece in call) == 100
+    slow_cluster.wait_idle()
+    for name in ("decode", "prefill"):
+        wait_until(lambda: kv(name) == {"free": total, "held": 0, "reserved": 0, "pinned": 0}, 10, lambda: f"{kv(name)}")
 
 
 @pytest.mark.parametrize("binary", BINARIES)
@@ -70,9 +118,14 @@ def test_help_and_version(binary):
 
 
 def test_logs_carry_the_request_id(tiny_cluster):
-    answer = chat(tiny_cluster.stub, "hello", max_tokens=3)
-    assert len(answer.request_id) == 32
-    assert answer.request_id in tiny_cluster.router.log()
+    """Of every process a request went through; and the client's own id beside the router's."""
+    request = generate_request([5, 6, 7], stop={"max_tokens": 3, "ignore_eos": True}, client_request_id="from-a-client")
+    request_id = next(tiny_cluster.stub.Generate(request, timeout=60)).request_id
+    assert len(request_id) == 32
+    tiny_cluster.wait_idle()
+    for process in tiny_cluster.processes:
+        wait_until(lambda: request_id in process.log(), 10, lambda: f"{request_id} in {process.name}'s log")
+    assert "from-a-client" in tiny_cluster.router.log()
 
 
 def test_status_command(tiny_cluster):
