@@ -1,8 +1,8 @@
 // Matmul on AVX-512 VNNI. A tile is 2 panels (32 columns) x 6 rows over all of K: 12 integer accumulators for the group at
 // hand and 12 float accumulators for the groups before it. Threads take pairs of panels.
 //
-// Few rows: tiles read the packed weights directly, and prefetch the next pair while the later row blocks find this one in
-// cache. Many rows: a pair is unpacked into scratch once. The arithmetic and its order are the same.
+// Few rows: tiles read the packed weights directly. Many rows: a pair is unpacked into scratch once. The arithmetic and its
+// order are the same.
 #include <immintrin.h>
 
 #include <algorithm>
@@ -17,6 +17,9 @@ namespace baton::kernels {
 namespace {
 
 constexpr uint32_t kDirectRowsMax = 12;
+
+// How far ahead of a tile its weights are asked for when it is the only one on its pair.
+constexpr uint64_t kPrefetchBytes = 8 << 10;
 
 // Rows of activations that one pass over a pair takes, so that they stay in L2 next to the weights.
 constexpr uint64_t kChunkBytesMax = 768 << 10;
@@ -222,17 +225,21 @@ void IntegerBlocks(const uint8_t* pair, Prefetch prefetch, const PairTask& task)
   });
 }
 
+// One row reads as fast as the hardware prefetches; asking for more only disturbs it. A tile of a few rows computes longer
+// than that looks ahead. With several tiles on a pair, the next pair is fetched evenly while they run.
+Prefetch PrefetchFor(const PairTask& task, uint32_t groups) {
+  const uint32_t blocks = task.end_block - task.first_block;
+  if (task.last_pair || task.x->rows() == 1) return {};
+  const uint64_t steps = uint64_t{blocks} * groups;
+  return {.next = task.pair + (blocks == 1 ? kPrefetchBytes : task.pair_bytes),
+          .lines_per_group = static_cast<uint32_t>((task.pair_bytes / 64 + steps - 1) / steps)};
+}
+
 template <typename Reader>
 void IntegerPair(const PairTask& task, KernelContext& context, uint32_t thread) {
-  const uint32_t blocks = task.end_block - task.first_block;
   const uint32_t groups = task.x->columns() / kGroupElements;
-  Prefetch prefetch;
-  if (!task.last_pair && blocks > 1) {
-    const uint64_t steps = uint64_t{blocks} * groups;
-    prefetch = {.next = task.pair + task.pair_bytes,
-                .lines_per_group = static_cast<uint32_t>((task.pair_bytes / 64 + steps - 1) / steps)};
-  }
-  if (blocks * kRowBlock <= kDirectRowsMax) {
+  const Prefetch prefetch = PrefetchFor(task, groups);
+  if ((task.end_block - task.first_block) * kRowBlock <= kDirectRowsMax) {
     IntegerBlocks<Reader>(task.pair, prefetch, task);
     return;
   }

@@ -149,9 +149,12 @@ struct ReaderUnpacked {
     for (uint32_t g = 0; g < group_count; ++g) {
       const Packed from(pair, g);
       Group& to = groups[g];
-      for (int panel = 0; panel < 2; ++panel) {
 #pragma GCC unroll 8
-        for (int i = 0; i < 8; ++i) _mm512_store_si512(to.q[i][panel], from.Quad(i, panel));
+      for (int i = 0; i < 8; ++i) {  // In the order in which they lie.
+        _mm512_store_si512(to.q[i][0], from.Quad(i, 0));
+        _mm512_store_si512(to.q[i][1], from.Quad(i, 1));
+      }
+      for (int panel = 0; panel < 2; ++panel) {
         for (int half = 0; half < (kHalves ? 2 : 1); ++half) {
           _mm512_store_ps(to.scale[half][panel], from.Scale(half, panel));
         }
