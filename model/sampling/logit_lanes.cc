@@ -15,6 +15,7 @@ constexpr size_t kBlock = 128;
 constexpr size_t kLanes = 16;
 using Floats = float __attribute__((vector_size(kLanes * sizeof(float))));
 using Ints = int32_t __attribute__((vector_size(kLanes * sizeof(int32_t))));
+using Uints = uint32_t __attribute__((vector_size(kLanes * sizeof(uint32_t))));
 
 constexpr float kInfinity = __builtin_inff();
 
@@ -38,8 +39,9 @@ inline Floats Exp2(Floats x) {
   p = p * fraction + 2.4022651e-1f;
   p = p * fraction + 6.9314718e-1f;
   p = p * fraction + 1.0f;
-  const Ints bits = (reinterpret_cast<Ints>(p) + (reinterpret_cast<Ints>(shifted) << 23));
-  return reinterpret_cast<Floats>(bits & representable);
+  // The integer in the low bits of `shifted` is added to the exponent. Unsigned: what is not representable may wrap.
+  const Uints bits = reinterpret_cast<Uints>(p) + (reinterpret_cast<Uints>(shifted) << 23);
+  return reinterpret_cast<Floats>(bits & reinterpret_cast<Uints>(representable));
 }
 
 inline float MaxOfBlock(const float* logits) {
