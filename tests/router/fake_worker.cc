@@ -21,9 +21,11 @@ bool Stops(const v1::EngineRequest& request, uint32_t token) {
   return std::find(stops.begin(), stops.end(), token) != stops.end();
 }
 
-// Waits until `done`, for so long as a broken test may take.
+// Waits until `done`, for so long as a broken test may take. Not analysed: that `mutex` is the one that `done` requires is
+// beyond clang.
 template <typename Done>
-bool WaitUntil(base::Mutex& mutex, base::CondVar& changed, Done done) {
+bool WaitUntil(base::Mutex& mutex, base::CondVar& changed,
+               Done done) ABSL_NO_THREAD_SAFETY_ANALYSIS {
   const absl::Time until = absl::Now() + kPatience;
   base::MutexLock lock(mutex);
   while (!done()) {
@@ -49,7 +51,7 @@ FakeWorker::FakeWorker(FakeWorkerOptions options, const std::string& router_addr
   *hello.mutable_hello() = Hello();
   Write(hello);
   reader_ = std::thread([this] { Read(); });
-  WaitUntil(mutex_, changed_, [this] { return welcomed_ || ended_; });
+  WaitUntil(mutex_, changed_, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return welcomed_ || ended_; });
   Report({});
   runner_ = std::thread([this] { Run(); });
 }
@@ -149,18 +151,18 @@ v1::TokenEvent FakeWorker::FirstTokenOf(const v1::EngineRequest& request) const 
 }
 
 bool FakeWorker::WaitForCalls(size_t count) {
-  return WaitUntil(mutex_, changed_, [&] { return calls_.size() >= count; });
+  return WaitUntil(mutex_, changed_, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return calls_.size() >= count; });
 }
 
 bool FakeWorker::WaitForCancel(const v1::RequestKey& key) {
-  return WaitUntil(mutex_, changed_, [&] {
+  return WaitUntil(mutex_, changed_, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return std::any_of(cancels_.begin(), cancels_.end(),
                        [&](const v1::RequestKey& cancel) { return SameKey(cancel, key); });
   });
 }
 
 grpc::Status FakeWorker::WaitForEnd() {
-  if (!WaitUntil(mutex_, changed_, [&] { return ended_; })) {
+  if (!WaitUntil(mutex_, changed_, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return ended_; })) {
     return grpc::Status(grpc::StatusCode::INTERNAL, "the stream did not end");
   }
   base::MutexLock lock(mutex_);
