@@ -1,4 +1,5 @@
 """Everything a caller can get wrong ends in a clear status, and disturbs nobody else."""
+import json
 import math
 import socket
 import struct
@@ -8,7 +9,7 @@ import time
 import grpc
 import pytest
 
-from cluster import BIN, Process, chat, generate, generate_request, pb, running
+from cluster import BIN, SOURCE, chat, generate, generate_request, pb, running
 
 INVALID = grpc.StatusCode.INVALID_ARGUMENT
 
@@ -53,6 +54,21 @@ GENERATE_CASES = {
     "stop_token": (lambda: generate_request([5], stop={"stop_token_ids": [99999999]}), INVALID,
                    ["stop_token_ids", "99999999"]),
     "many_logprobs": (lambda: generate_request([5], logprobs=21), INVALID, ["logprobs", "21", "20"]),
+    "many_prompt_logprobs": (lambda: generate_request([5], prompt_logprobs=21), INVALID, ["prompt_logprobs", "21", "20"]),
+    "max_tokens_beyond_31_bits": (lambda: generate_request([5], stop={"max_tokens": 2**31}), INVALID,
+                                  ["max_tokens", 2**31]),
+    "temperature_infinite": (lambda: generate_request([5], sampling={"temperature": math.inf}), INVALID,
+                             ["temperature", "inf"]),
+    "top_p_nan": (lambda: generate_request([5], sampling={"top_p": math.nan}), INVALID, ["top_p", "nan"]),
+    "min_p_nan": (lambda: generate_request([5], sampling={"min_p": math.nan}), INVALID, ["min_p", "nan"]),
+    "logit_bias_nan": (lambda: generate_request([5], sampling={"logit_bias": {5: math.nan}}), INVALID,
+                       ["logit_bias", "nan"]),
+    "many_logit_biases": (lambda: generate_request([5], sampling={"logit_bias": dict.fromkeys(range(1025), 1.0)}), INVALID,
+                          ["logit_bias", "1025", "1024"]),
+    "many_stop_tokens": (lambda: generate_request([5], stop={"stop_token_ids": [5] * 65}), INVALID,
+                         ["stop_token_ids", "65", "64"]),
+    "long_client_id": (lambda: generate_request([5], client_request_id="x" * 257), INVALID,
+                       ["client_request_id", "257", "256"]),
     "unknown_model": (lambda: generate_request([5], model="nobody"), grpc.StatusCode.NOT_FOUND, ["nobody"]),
     "two_answers": (lambda: generate_request([5], n=2), INVALID, ["n", "2"]),
 }
@@ -81,6 +97,22 @@ def test_chat_refuses(tiny_cluster):
     refused(lambda: list(stub.Chat(wizard, timeout=10)), INVALID, "role", "wizard")
     many = pb.ChatRequest(messages=[pb.ChatMessage(role="user", content="x")] * 1025)
     refused(lambda: list(stub.Chat(many, timeout=10)), INVALID, "messages", 1025, 1024)
+
+
+def test_tokenize_and_detokenize_refuse(tiny_cluster):
+    stub = tiny_cluster.stub
+    refused(lambda: stub.Tokenize(pb.TokenizeRequest(), timeout=10), INVALID, "input")
+    refused(lambda: stub.Tokenize(pb.TokenizeRequest(text=""), timeout=10), INVALID, "text")
+    refused(lambda: stub.Tokenize(pb.TokenizeRequest(text="x", model="nobody"), timeout=10), grpc.StatusCode.NOT_FOUND,
+            "nobody")
+    refused(lambda: stub.Detokenize(pb.DetokenizeRequest(token_ids=[1, 4294967295]), timeout=10), INVALID, "token_ids[1]",
+            4294967295)
+
+
+def test_prompts_of_odd_text_are_answered(tiny_cluster):
+    for text in (" ", "\n\n\n", "\0", "<|end|>", "\U0001f469\u200d\U0001f4bb" * 50, "x" * 700):
+        answer = generate(tiny_cluster.stub, text, stop={"max_tokens": 2, "ignore_eos": True})
+        assert len(answer.tokens) == 2, text
 
 
 def test_hundred_megabytes_are_refused(tiny_cluster):
@@ -142,6 +174,39 @@ def test_hostile_model_files_are_refused(tiny, tmp_path):
         path.write_bytes(data)
         for binary in ("baton-router", *WORKERS):
             assert name in start_fails(binary, f"--model={path}", "--port=0", "--metrics_port=0"), (binary, name)
+
+
+def test_hostile_safetensors_are_refused(tmp_path):
+    good = SOURCE / "tests" / "golden" / "llama-f32"
+    tensors = (good / "model.safetensors").read_bytes()
+    config = json.loads((good / "config.json").read_text())
+    bad = {
+        "truncated": (tensors[:len(tensors) // 2], config),
+        "endless_header": (struct.pack("<Q", 2**63) + tensors[8:], config),
+        "flipped_header": (tensors[:40] + bytes([tensors[40] ^ 0x80]) + tensors[41:], config),
+        "no_tensors": (struct.pack("<Q", 2) + b"{}", config),
+        "other_shape": (tensors, {**config, "hidden_size": config["hidden_size"] * 2}),
+        "other_architecture": (tensors, {**config, "model_type": "gpt_neox", "architectures": ["GPTNeoXForCausalLM"]}),
+    }
+    for name, (data, values) in bad.items():
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "model.safetensors").write_bytes(data)
+        (folder / "config.json").write_text(json.dumps(values))
+        for binary in WORKERS:
+            assert name in start_fails(binary, f"--model={folder}", "--port=0", "--metrics_port=0"), (binary, name)
+
+
+def test_a_model_whose_text_is_not_understood_is_refused(tiny, tmp_path):
+    """No silent other pre-tokenizer, no silent other template: the router does not start."""
+    good = tiny.read_bytes()
+    for name, was, now, word in (("pre.gguf", b"tokenizer.ggml.pre", b"tokenizer.ggml.prX", "tokenizer.ggml.pre"),
+                                 ("template.gguf", b"{%- endfor -%}", b"{%- endfoo -%}", "line")):
+        assert good.count(was) == 1, was
+        (tmp_path / name).write_bytes(good.replace(was, now))
+        message = start_fails("baton-router", f"--model={tmp_path / name}", "--port=0", "--worker_port=0",
+                              "--metrics_port=0")
+        assert word in message, message
 
 
 def test_missing_file_and_port_in_use(tiny, tiny_cluster):

@@ -1,4 +1,5 @@
 """Health, reflection, metrics, --help and --version of every process, as outside tools see them."""
+import re
 import subprocess
 import urllib.request
 
@@ -7,7 +8,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 
-from cluster import BIN, chat, generate, generate_request, wait_until
+from cluster import BIN, Process, chat, generate, generate_request, pb, wait_until
 
 BINARIES = ("baton-router", "baton-prefill-worker", "baton-decode-worker", "baton")
 
@@ -76,7 +77,7 @@ def test_metrics_split_the_time(tiny_cluster):
         assert router[f'baton_router_part_seconds_count{{part="{part}"}}'] == 1, part
         seconds = getattr(answer.timings, part).ToMicroseconds() / 1e6
         assert abs(router[f'baton_router_part_seconds_sum{{part="{part}"}}'] - seconds) < 1e-5, part
-    assert router["baton_router_inter_token_seconds_count"] == 8
+    assert 0 < router["baton_router_inter_token_seconds_count"] <= 8  # Tokens that leave together with the first have no gap.
     assert router["baton_router_time_to_first_token_seconds_count"] == 1
     assert router["baton_router_completion_tokens_total"] == 9
     assert router['baton_router_requests_total{outcome="length"}'] == 1
@@ -141,7 +142,39 @@ def test_client_commands(tiny_cluster):
                                 text=True, timeout=60)
         assert result.returncode == 0, result.stderr
         return result.stdout
-    assert "tokens/s" in baton("chat", "--prompt=hello", "--max_tokens=5")
+    assert "5 generated (length)" in baton("chat", "--prompt=hello", "--max_tokens=5", "--ignore_eos")
     assert "tokens/s" in baton("generate", "--prompt=hello", "--max_tokens=5")
-    assert "hello" in baton("tokenize", "hello").replace('"', "").replace("\n", "") or baton("tokenize", "hello")
+    token = tiny_cluster.stub.Tokenize(pb.TokenizeRequest(text="hello"), timeout=10).token_ids[0]
+    assert re.match(rf'\s*{token}\s+"', baton("tokenize", "hello"))
     assert "context=" in baton("models")
+    seeded = ("generate", "--prompt=hello", "--max_tokens=9", "--temperature=1", "--ignore_eos")
+    text = [baton(*seeded, f"--seed={seed}").split("[")[0] for seed in (3, 3, 4)]
+    assert text[0] == text[1] != text[2]
+
+
+def test_chat_at_the_terminal(tiny_cluster):
+    """Two questions on stdin: the second is asked with the first and its answer before it."""
+    result = subprocess.run([BIN / "baton", "chat", f"--router={tiny_cluster.client_address}", "--max_tokens=4",
+                             "--ignore_eos"], input="hello\nand then?\n", capture_output=True, text=True, timeout=60)
+    assert result.returncode == 0, result.stderr
+    first, second = (int(count) for count in re.findall(r"\[(\d+) prompt tokens, 4 generated", result.stdout))
+    assert second > first + 4, result.stdout
+
+
+def test_client_says_what_is_wrong():
+    result = subprocess.run([BIN / "baton", "chat", "--prompt=x", "--router=127.0.0.1:1"], capture_output=True, text=True,
+                            timeout=60)
+    assert result.returncode == 1 and "UNAVAILABLE" in result.stderr
+    result = subprocess.run([BIN / "baton", "frob"], capture_output=True, text=True, timeout=60)
+    assert result.returncode == 1 and "frob" in result.stderr and "status" in result.stderr
+
+
+def test_serve_is_a_service_like_the_others(tiny):
+    process = Process("baton", "serve", str(tiny), "--port=0", "--metrics_port=0").wait_ready()
+    with grpc.insecure_channel(process.ready["client"]) as channel:
+        response = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=10)
+        assert response.status == health_pb2.HealthCheckResponse.SERVING
+        assert "baton.v1.InferenceService" in ProtoReflectionDescriptorDatabase(channel).get_services()
+    result = subprocess.run(["promtool", "check", "metrics"], input=scrape(process), capture_output=True, text=True)
+    assert result.returncode == 0, (result.stdout, result.stderr)
+    assert process.stop() == 0
