@@ -122,6 +122,7 @@ class AttachStream final : public grpc::ServerBidiReactor<v1::AttachRequest, v1:
   absl::Status HandleHello() {
     ASSIGN_OR_RETURN(const WorkerHello hello, FromProto(incoming_.hello()));
     worker_ = hello.incarnation;
+    vocabulary_size_ = hello.vocabulary_size;
     RETURN_IF_ERROR(service_.events_.OnAttach(hello, shared_from_this()));
     attached_ = true;
     v1::AttachResponse welcome;
@@ -135,7 +136,7 @@ class AttachStream final : public grpc::ServerBidiReactor<v1::AttachRequest, v1:
   }
 
   absl::Status HandleSteps() {
-    ASSIGN_OR_RETURN(StepBatch parsed, FromProto(incoming_.step_events()));
+    ASSIGN_OR_RETURN(StepBatch parsed, FromProto(incoming_.step_events(), vocabulary_size_));
     auto batch = std::make_shared<StepBatch>(std::move(parsed));
     batch->worker = worker_;
     {
@@ -163,6 +164,7 @@ class AttachStream final : public grpc::ServerBidiReactor<v1::AttachRequest, v1:
   AttachService& service_;
   v1::AttachRequest incoming_;  // Of the reading reaction.
   base::Id128 worker_;
+  uint32_t vocabulary_size_ = 0;  // As the worker said, and the model has.
   bool attached_ = false;
 
   base::Mutex mutex_;

@@ -45,6 +45,33 @@ std::vector<PositionLogprobs> FromProto(
   return positions;
 }
 
+// Everything that becomes text: it is looked up in the tokenizer.
+absl::Status CheckToken(absl::string_view field, uint32_t token, uint32_t vocabulary_size) {
+  if (token < vocabulary_size) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(field, " is ", token, ", must be in [0, ", vocabulary_size, ")"));
+}
+
+absl::Status CheckTokens(absl::string_view field,
+                         const google::protobuf::RepeatedPtrField<v1::PositionLogprobs>& positions,
+                         uint32_t vocabulary_size) {
+  for (const v1::PositionLogprobs& position : positions) {
+    RETURN_IF_ERROR(CheckToken(field, position.chosen().token_id(), vocabulary_size));
+    for (const v1::TokenLogprob& token : position.top()) {
+      RETURN_IF_ERROR(CheckToken(field, token.token_id(), vocabulary_size));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckTokens(const v1::TokenEvent& wire, uint32_t vocabulary_size) {
+  for (const uint32_t token : wire.tokens()) {
+    RETURN_IF_ERROR(CheckToken("event.tokens", token, vocabulary_size));
+  }
+  RETURN_IF_ERROR(CheckTokens("event.logprobs", wire.logprobs(), vocabulary_size));
+  return CheckTokens("event.prompt_logprobs", wire.prompt_logprobs(), vocabulary_size);
+}
+
 bool HasExtras(const v1::TokenEvent& wire) {
   return wire.logprobs_size() > 0 || wire.prompt_logprobs_size() > 0 || wire.has_prefill_report() ||
          wire.has_decode_report() || wire.has_error();
@@ -144,11 +171,12 @@ LoadReport FromProto(const v1::LoadReport& wire) {
   return report;
 }
 
-absl::StatusOr<StepBatch> FromProto(const v1::StepEvents& wire) {
+absl::StatusOr<StepBatch> FromProto(const v1::StepEvents& wire, uint32_t vocabulary_size) {
   StepBatch batch;
   batch.events.reserve(wire.events_size());
   batch.tokens.reserve(wire.events_size());
   for (const v1::TokenEvent& event : wire.events()) {
+    RETURN_IF_ERROR(CheckTokens(event, vocabulary_size));
     TokenEvent& entry = batch.events.emplace_back();
     ASSIGN_OR_RETURN(entry.key.id, IdFromBytes(event.key().request_id(), "event.key.request_id"));
     entry.key.attempt = event.key().attempt();

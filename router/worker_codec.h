@@ -13,8 +13,8 @@ namespace baton::router {
 // INVALID_ARGUMENT, naming the field.
 absl::StatusOr<WorkerHello> FromProto(const v1::WorkerHello& wire);
 LoadReport FromProto(const v1::LoadReport& wire);
-// INVALID_ARGUMENT. Does not set worker and receipt.
-absl::StatusOr<StepBatch> FromProto(const v1::StepEvents& wire);
+// INVALID_ARGUMENT, also for a token outside the vocabulary. Does not set worker and receipt.
+absl::StatusOr<StepBatch> FromProto(const v1::StepEvents& wire, uint32_t vocabulary_size);
 
 void ToProto(const RequestKey& key, v1::RequestKey& wire);
 // `now` turns the deadline into the time left.

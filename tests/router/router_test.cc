@@ -592,6 +592,38 @@ TEST_F(RouterTest, WantOfRoomInTheMiddleOfAnAnswerIsCalledSo) {
   EXPECT_THAT(answer.status.error_message(), HasSubstr("20 blocks are needed"));
 }
 
+// Whatever a worker sends is looked up in the tokenizer only if it can be found there.
+TEST_F(RouterTest, AWorkerThatSendsAnImpossibleTokenIsCutOff) {
+  Start();
+  AddWorker();
+  const auto spoil = [](void (*how)(v1::TokenEvent&)) {
+    return [how](v1::TokenEvent event) {
+      how(event);
+      return event;
+    };
+  };
+  for (const auto& spoilt : {
+           spoil([](v1::TokenEvent& event) { event.set_tokens(0, 258); }),
+           spoil([](v1::TokenEvent& event) {
+             event.add_logprobs()->mutable_chosen()->set_token_id(~0u);
+           }),
+           spoil([](v1::TokenEvent& event) { event.add_logprobs()->add_top()->set_token_id(~0u); }),
+           spoil([](v1::TokenEvent& event) {
+             event.add_prompt_logprobs()->add_top()->set_token_id(~0u);
+           }),
+       }) {
+    FakeWorker& decode = AddDecode({.answers = false});
+    Call call(*stub_, Request(2));
+    decode.Send(spoilt(decode.FirstTokenOf(decode.FirstCall())));
+    const grpc::Status end = decode.WaitForEnd();
+    EXPECT_EQ(end.error_code(), kInvalidArgument);
+    EXPECT_THAT(end.error_message(), HasSubstr("258"));
+    EXPECT_EQ(call.ReadAll().status.error_code(), kUnavailable);
+  }
+  AddDecode();
+  EXPECT_TRUE(Call(*stub_, Request(2)).ReadAll().status.ok());
+}
+
 TEST_F(RouterTest, ADecodeWorkerThatRefusesIsReplacedByAnother) {
   Start();
   FakeWorker& prefill = AddWorker();
