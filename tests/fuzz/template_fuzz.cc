@@ -10,6 +10,7 @@
 #include "base/utf8.h"
 #include "model/chat_template/chat_template.h"
 #include "nlohmann/json.hpp"
+#include "tests/source_dir.h"
 
 namespace {
 
@@ -45,7 +46,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
 
 // The templates of the interpreter's own test: each feature once.
 extern "C" void BatonFuzzSeeds(std::vector<std::string>* seeds) {
-  std::ifstream file(BATON_SOURCE_DIR "/tests/model/chat_template/jinja_cases.json");
+  std::ifstream file(baton::SourceDir() + "/tests/model/chat_template/jinja_cases.json");
   const Json cases = Json::parse(file)["cases"];
   for (const Json& test : cases) seeds->push_back(test["template"].get<std::string>());
 }

@@ -5,12 +5,14 @@
 #include <filesystem>
 #include <string>
 
+#include "tests/source_dir.h"
+
 namespace baton::model {
 
 // Empty when it is not there: a test that needs it is then skipped in sight.
 inline std::string OracleDir() {
   const char* set = std::getenv("BATON_ORACLE_DIR");
-  const std::string folder = set != nullptr ? set : BATON_SOURCE_DIR "/../shared/oracle";
+  const std::string folder = set != nullptr ? set : SourceDir() + "/../shared/oracle";
   return std::filesystem::is_directory(folder) ? folder : std::string();
 }
 

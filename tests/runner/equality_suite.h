@@ -23,6 +23,7 @@
 #include "runner/step_planner.h"
 #include "tests/model/oracle_dir.h"
 #include "tests/runner/test_worker.h"
+#include "tests/source_dir.h"
 
 namespace baton::runner {
 
@@ -31,7 +32,7 @@ inline constexpr uint32_t kChunkMax = 512;
 
 // tests/golden holds a slice of the oracle; the whole of it may lie outside. Empty: neither has it.
 inline std::string FindTinyModel(const std::string& name) {
-  const std::filesystem::path golden = std::filesystem::path(BATON_SOURCE_DIR) / "tests/golden";
+  const std::filesystem::path golden = std::filesystem::path(SourceDir()) / "tests/golden";
   std::error_code no_folder;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(golden, no_folder)) {
     if (entry.path().filename() == name) return entry.path();

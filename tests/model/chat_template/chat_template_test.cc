@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "nlohmann/json.hpp"
+#include "tests/source_dir.h"
 
 namespace baton::model {
 namespace {
@@ -30,7 +31,7 @@ absl::StatusOr<std::string> Render(absl::string_view source, const Json& variabl
 
 // Small templates for each feature, with what Jinja renders; see make_jinja_cases.py.
 TEST(ChatTemplate, RendersAsJinjaDoes) {
-  std::ifstream file(std::string(BATON_SOURCE_DIR) + "/tests/model/chat_template/jinja_cases.json");
+  std::ifstream file(SourceDir() + "/tests/model/chat_template/jinja_cases.json");
   const Json document = Json::parse(file);
   size_t rendered_count = 0, refused_count = 0;
   for (const Json& test : document["cases"]) {

@@ -9,6 +9,7 @@
 #include "model/chat_template/chat_template.h"
 #include "nlohmann/json.hpp"
 #include "tests/model/oracle_dir.h"
+#include "tests/source_dir.h"
 
 namespace baton::model {
 namespace {
@@ -16,7 +17,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 std::filesystem::path PathOf(const std::string& name) {
-  if (name == "golden") return BATON_SOURCE_DIR "/tests/golden/chat_template.json";
+  if (name == "golden") return SourceDir() + "/tests/golden/chat_template.json";
   return std::filesystem::path(OracleDir()) / "chat_templates" / (name + ".json");
 }
 

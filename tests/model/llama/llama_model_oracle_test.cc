@@ -9,6 +9,7 @@
 #include "llama_harness.h"
 #include "llama_oracle.h"
 #include "oracle_dir.h"
+#include "tests/source_dir.h"
 
 namespace baton::model {
 namespace {
@@ -49,7 +50,7 @@ class OracleTest : public testing::TestWithParam<std::tuple<OracleCase, CpuLevel
  protected:
   void SetUp() override {
     const auto& [c, level] = GetParam();
-    root_ = c.committed ? BATON_SOURCE_DIR "/tests/golden" : OracleDir();
+    root_ = c.committed ? SourceDir() + "/tests/golden" : OracleDir();
     if (root_.empty()) GTEST_SKIP() << "no oracle: set BATON_ORACLE_DIR";
     if (!kernels::Supported(level)) GTEST_SKIP() << "this CPU lacks the level";
   }

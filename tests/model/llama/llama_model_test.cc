@@ -4,13 +4,14 @@
 #include <gtest/gtest.h>
 
 #include "llama_harness.h"
+#include "tests/source_dir.h"
 
 namespace baton::model {
 namespace {
 
 using testing::HasSubstr;
 
-const char kModel[] = BATON_SOURCE_DIR "/tests/golden/tiny.Q4_1.gguf";
+const std::string kModel = SourceDir() + "/tests/golden/tiny.Q4_1.gguf";
 
 TEST(LlamaModel, DescribesItself) {
   LlamaHarness model(kModel, {.cpu_level = kernels::CpuLevel::kReference, .threads = 1}, 64);
@@ -28,10 +29,10 @@ TEST(LlamaModel, DescribesItself) {
 }
 
 TEST(LlamaModel, F32WeightsKeepF32Kv) {
-  LlamaHarness f32(BATON_SOURCE_DIR "/tests/golden/llama-f32", {.threads = 1}, 64);
+  LlamaHarness f32(SourceDir() + "/tests/golden/llama-f32", {.threads = 1}, 64);
   EXPECT_TRUE(f32.model().info().f32_weights);
   EXPECT_EQ(f32.model().kv_layout().type, kernels::KvType::kF32);
-  LlamaHarness bf16(BATON_SOURCE_DIR "/tests/golden/llama-bf16", {.threads = 1}, 64);
+  LlamaHarness bf16(SourceDir() + "/tests/golden/llama-bf16", {.threads = 1}, 64);
   EXPECT_FALSE(bf16.model().info().f32_weights);
   EXPECT_EQ(bf16.model().kv_layout().type, kernels::KvType::kBf16);
 }

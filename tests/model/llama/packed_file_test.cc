@@ -8,6 +8,7 @@
 
 #include "absl/strings/match.h"
 #include "llama_harness.h"
+#include "tests/source_dir.h"
 
 namespace baton::model {
 namespace {
@@ -80,7 +81,7 @@ std::vector<float> FirstLogits(LlamaHarness& model) {
 }
 
 TEST_F(PackedFileTest, SecondStartReadsAndComputesTheSame) {
-  const std::string path = BATON_SOURCE_DIR "/tests/golden/tiny.Q4_1.gguf";
+  const std::string path = SourceDir() + "/tests/golden/tiny.Q4_1.gguf";
   const LlamaOptions options = {.threads = 1, .cache_folder = folder_};
   LlamaHarness first(path, options, 64);
   EXPECT_THAT(first.model().description(), testing::HasSubstr("packed now, kept in"));
@@ -102,7 +103,7 @@ TEST_F(PackedFileTest, SecondStartReadsAndComputesTheSame) {
 
 TEST_F(PackedFileTest, AnUnwritableFolderIsTold) {
   std::ofstream(folder_) << "a file stands where the folder should be";
-  LlamaHarness model(BATON_SOURCE_DIR "/tests/golden/tiny.Q4_1.gguf", {.threads = 1, .cache_folder = folder_}, 64);
+  LlamaHarness model(SourceDir() + "/tests/golden/tiny.Q4_1.gguf", {.threads = 1, .cache_folder = folder_}, 64);
   EXPECT_THAT(model.model().description(), testing::HasSubstr("packed now"));
   EXPECT_THAT(model.model().description(), testing::HasSubstr("not kept:"));
 }

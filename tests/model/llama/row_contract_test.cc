@@ -7,6 +7,7 @@
 
 #include "kernels/cpu_level.h"
 #include "llama_harness.h"
+#include "tests/source_dir.h"
 
 namespace baton::model {
 namespace {
@@ -48,7 +49,7 @@ class RowContractTest : public testing::TestWithParam<std::tuple<Model, CpuLevel
 
   LlamaHarness Load(LlamaOptions options) const {
     options.cpu_level = std::get<1>(GetParam());
-    return LlamaHarness(std::string(BATON_SOURCE_DIR "/tests/golden/") + std::get<0>(GetParam()).path,
+    return LlamaHarness(SourceDir() + "/tests/golden/" + std::get<0>(GetParam()).path,
                         options, kArenaTokens);
   }
 

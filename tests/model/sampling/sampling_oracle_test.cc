@@ -14,6 +14,7 @@
 #include "model/sampling/penalties.h"
 #include "model/sampling/sampling.h"
 #include "model/sampling/token_distribution.h"
+#include "tests/source_dir.h"
 
 namespace baton::model {
 namespace {
@@ -22,7 +23,7 @@ using nlohmann::json;
 
 std::filesystem::path SamplersFolder() {
   const char* folder = std::getenv("BATON_ORACLE_DIR");
-  return std::filesystem::path(folder != nullptr ? folder : BATON_SOURCE_DIR "/../shared/oracle") /
+  return std::filesystem::path(folder != nullptr ? folder : SourceDir() + "/../shared/oracle") /
          "samplers";
 }
 

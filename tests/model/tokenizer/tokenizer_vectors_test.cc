@@ -13,6 +13,7 @@
 #include "model/weights/gguf_file.h"
 #include "nlohmann/json.hpp"
 #include "tests/model/oracle_dir.h"
+#include "tests/source_dir.h"
 
 namespace baton::model {
 namespace {
@@ -36,7 +37,7 @@ struct Files {
 };
 
 Files FilesOf(const std::string& name) {
-  const fs::path golden = fs::path(BATON_SOURCE_DIR) / "tests" / "golden";
+  const fs::path golden = fs::path(SourceDir()) / "tests" / "golden";
   if (name == "golden") return {golden / "tiny.Q4_1.gguf", golden / "tokenizer.vectors.json"};
   const fs::path folder = fs::path(OracleDir()) / "tokenizers";
   return {name == "smollm2" ? DefaultModel() : folder / ("ggml-vocab-" + name + ".gguf"),

@@ -1,0 +1,7 @@
+#include "tests/source_dir.h"
+
+namespace baton {
+
+std::string SourceDir() { return BATON_SOURCE_DIR; }
+
+}  // namespace baton
