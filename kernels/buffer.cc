@@ -17,7 +17,8 @@ Buffer::Buffer(size_t bytes) : bytes_(bytes) {
   const bool huge = bytes >= kHugePageBytes;
   // An anonymous mapping is page-aligned and zeroed; only the huge one needs room to align in.
   mapping_bytes_ = huge ? bytes + kHugePageBytes : bytes;
-  mapping_ = mmap(nullptr, mapping_bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  mapping_ =
+      mmap(nullptr, mapping_bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   CHECK(mapping_ != MAP_FAILED) << "cannot map " << mapping_bytes_ << " bytes";
   auto address = reinterpret_cast<uintptr_t>(mapping_);
   if (huge) {

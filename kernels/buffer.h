@@ -1,5 +1,6 @@
-// Owned memory for weights, activations and scratch: 64-byte aligned and zeroed. From 2 MiB on it is 2 MiB aligned and
-// asks for huge pages, which is worth 11 to 31 % of a decode step (packed weights are read front to back every step).
+// Owned memory for weights, activations and scratch: 64-byte aligned and zeroed. From 2 MiB on it
+// is 2 MiB aligned and asks for huge pages, which is worth 11 to 31 % of a decode step (packed
+// weights are read front to back every step).
 #pragma once
 
 #include <cstddef>

@@ -23,10 +23,14 @@ bool CpuHasF16c() {
 
 absl::string_view CpuLevelName(CpuLevel level) {
   switch (level) {
-    case CpuLevel::kReference: return "reference";
-    case CpuLevel::kAvx2: return "avx2";
-    case CpuLevel::kAvx512NoBf16: return "avx512-nobf16";
-    case CpuLevel::kAvx512: return "avx512";
+    case CpuLevel::kReference:
+      return "reference";
+    case CpuLevel::kAvx2:
+      return "avx2";
+    case CpuLevel::kAvx512NoBf16:
+      return "avx512-nobf16";
+    case CpuLevel::kAvx512:
+      return "avx512";
   }
   return "unknown";
 }
@@ -36,8 +40,8 @@ absl::StatusOr<CpuLevel> ParseCpuLevel(absl::string_view name) {
   for (CpuLevel level : kLevels) {
     if (name == CpuLevelName(level)) return level;
   }
-  return absl::InvalidArgumentError(absl::StrCat("CPU level is \"", name,
-                                                 "\", must be auto, reference, avx2, avx512-nobf16 or avx512"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "CPU level is \"", name, "\", must be auto, reference, avx2, avx512-nobf16 or avx512"));
 }
 
 // __builtin_cpu_supports also asks the operating system (XGETBV) whether it saves the registers.

@@ -1,4 +1,5 @@
-// Host memory that a CUDA kernel may use, for tests of the CUDA ops. Only in builds with the toolkit.
+// Host memory that a CUDA kernel may use, for tests of the CUDA ops. Only in builds with the
+// toolkit.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +12,8 @@ bool CudaDevicePresent();
 // Waits until the device has done what it was given; CHECKs that it went well.
 void CudaSynchronize();
 
-// Makes [data, data + bytes) readable and writable from the device at the same addresses, as long as it lives.
+// Makes [data, data + bytes) readable and writable from the device at the same addresses, as long
+// as it lives.
 class CudaVisible {
  public:
   CudaVisible(void* data, size_t bytes);

@@ -1,4 +1,5 @@
-// What every op is given besides its arguments: the threads it may use and scratch memory for each of them.
+// What every op is given besides its arguments: the threads it may use and scratch memory for each
+// of them.
 //
 // One context per model; owned by it. One op at a time runs on a context.
 #pragma once
@@ -21,15 +22,16 @@ class KernelContext {
   ThreadPool& pool() { return pool_; }
   uint32_t threads() const { return pool_.threads(); }
 
-  // At least `bytes` of 64-byte aligned memory with undefined content, good until the next call for the same thread.
-  // Inside a region each thread asks for its own.
+  // At least `bytes` of 64-byte aligned memory with undefined content, good until the next call for
+  // the same thread. Inside a region each thread asks for its own.
   uint8_t* Scratch(uint32_t thread, size_t bytes) {
     Slot& slot = scratch_[thread];
     if (slot.buffer.size() < bytes) slot.buffer = Buffer(std::max(bytes, kScratchBytesMin));
     return slot.buffer.data();
   }
 
-  // Runs work(tile, thread) for each tile in [0, count), each once, on all threads. Few tiles run on the caller alone.
+  // Runs work(tile, thread) for each tile in [0, count), each once, on all threads. Few tiles run
+  // on the caller alone.
   template <typename Work>
   void ForEachTile(uint32_t count, Work work) {
     if (count <= 1) {

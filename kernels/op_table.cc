@@ -16,23 +16,30 @@ struct OpRow {
 
   Fn At(CpuLevel level) const {
     switch (level) {
-      case CpuLevel::kReference: return reference;
-      case CpuLevel::kAvx2: return avx2;
-      case CpuLevel::kAvx512NoBf16: return avx512_no_bf16;
-      case CpuLevel::kAvx512: return avx512;
+      case CpuLevel::kReference:
+        return reference;
+      case CpuLevel::kAvx2:
+        return avx2;
+      case CpuLevel::kAvx512NoBf16:
+        return avx512_no_bf16;
+      case CpuLevel::kAvx512:
+        return avx512;
     }
     return nullptr;
   }
 };
 
 constexpr OpRow<EmbedFn> kEmbed = {"embed", Embed, Embed, Embed, Embed};
-constexpr OpRow<RmsNormFn> kRmsNorm = {"rms_norm", RmsNormReference, nullptr, RmsNormAvx512, RmsNormAvx512};
-constexpr OpRow<QuantizeFn> kQuantize = {"quantize", QuantizeReference, nullptr, QuantizeAvx512, QuantizeAvx512};
-constexpr OpRow<MatmulFn> kMatmul = {"matmul", MatmulReference, nullptr, MatmulAvx512, MatmulAvx512};
-constexpr OpRow<RopeAppendFn> kRopeAppend = {"rope_append", RopeAppendReference, nullptr, RopeAppendAvx512,
-                                             RopeAppendAvx512};
-constexpr OpRow<AttentionFn> kAttention = {"attention", AttentionReference, nullptr, AttentionAvx512NoBf16,
-                                           AttentionAvx512};
+constexpr OpRow<RmsNormFn> kRmsNorm = {"rms_norm", RmsNormReference, nullptr, RmsNormAvx512,
+                                       RmsNormAvx512};
+constexpr OpRow<QuantizeFn> kQuantize = {"quantize", QuantizeReference, nullptr, QuantizeAvx512,
+                                         QuantizeAvx512};
+constexpr OpRow<MatmulFn> kMatmul = {"matmul", MatmulReference, nullptr, MatmulAvx512,
+                                     MatmulAvx512};
+constexpr OpRow<RopeAppendFn> kRopeAppend = {"rope_append", RopeAppendReference, nullptr,
+                                             RopeAppendAvx512, RopeAppendAvx512};
+constexpr OpRow<AttentionFn> kAttention = {"attention", AttentionReference, nullptr,
+                                           AttentionAvx512NoBf16, AttentionAvx512};
 
 template <typename Fn>
 Fn Choose(const OpRow<Fn>& row, BoundOps& ops) {
@@ -45,8 +52,9 @@ Fn Choose(const OpRow<Fn>& row, BoundOps& ops) {
 
 absl::StatusOr<BoundOps> Bind(CpuLevel level) {
   if (!Supported(level)) {
-    return absl::UnimplementedError(absl::StrCat("this machine lacks CPU level ", std::string(CpuLevelName(level)),
-                                                 "; the best it has is ", std::string(CpuLevelName(BestCpuLevel()))));
+    return absl::UnimplementedError(
+        absl::StrCat("this machine lacks CPU level ", std::string(CpuLevelName(level)),
+                     "; the best it has is ", std::string(CpuLevelName(BestCpuLevel()))));
   }
   BoundOps ops;
   ops.level = level;

@@ -8,11 +8,12 @@
 //   rope_append   RopeAppendReference  -                    RopeAppendAvx512   RopeAppendAvx512
 //   attention     AttentionReference   -                    AttentionAvx512NoBf16, AttentionAvx512
 //
-// rms_norm exists as CUDA source too (RmsNormCuda, no level of a CPU), which keeps the contracts such that a GPU can honour
-// them.
+// rms_norm exists as CUDA source too (RmsNormCuda, no level of a CPU), which keeps the contracts
+// such that a GPU can honour them.
 //
-// "-" is a level without code of its own: Bind() then takes the reference and names the op in BoundOps::fallbacks, which
-// the start-up log prints. A new op is: a folder with its contract, a row here, a case in the conformance tests.
+// "-" is a level without code of its own: Bind() then takes the reference and names the op in
+// BoundOps::fallbacks, which the start-up log prints. A new op is: a folder with its contract, a
+// row here, a case in the conformance tests.
 #pragma once
 
 #include <string>

@@ -16,8 +16,9 @@ struct TypeInfo {
 };
 
 // Indexed by TensorType.
-constexpr TypeInfo kTypes[] = {{"F32", 1, 4},    {"F16", 1, 2},    {"BF16", 1, 2},    {"Q4_0", 32, 18},
-                               {"Q4_1", 32, 20}, {"Q8_0", 32, 34}, {"Q4_K", 256, 144}, {"Q6_K", 256, 210}};
+constexpr TypeInfo kTypes[] = {{"F32", 1, 4},      {"F16", 1, 2},     {"BF16", 1, 2},
+                               {"Q4_0", 32, 18},   {"Q4_1", 32, 20},  {"Q8_0", 32, 34},
+                               {"Q4_K", 256, 144}, {"Q6_K", 256, 210}};
 
 uint16_t LoadU16(const uint8_t* bytes) {
   uint16_t value;
@@ -75,7 +76,8 @@ void DequantizeQ6_K(const uint8_t* block, float* out) {
 }
 
 template <typename DequantizeBlock>
-void ForEachBlock(const uint8_t* row, TensorType type, absl::Span<float> out, DequantizeBlock dequantize) {
+void ForEachBlock(const uint8_t* row, TensorType type, absl::Span<float> out,
+                  DequantizeBlock dequantize) {
   const uint32_t elements = BlockElements(type);
   const uint32_t bytes = BlockBytes(type);
   for (size_t i = 0; i < out.size(); i += elements, row += bytes) dequantize(row, out.data() + i);
@@ -150,7 +152,8 @@ uint16_t FloatToHalf(float value) {
   if (magnitude > 0x7F800000) return sign | 0x7E00;   // NaN.
   if (magnitude >= 0x477FF000) return sign | 0x7C00;  // 65520 and more round to infinity.
   if (magnitude < 0x38800000) {                       // Below the least normal half, 2^-14.
-    // Adding 0.5 aligns the unit of a subnormal half, 2^-24, with the last bit of the sum: the FPU rounds to even.
+    // Adding 0.5 aligns the unit of a subnormal half, 2^-24, with the last bit of the sum: the FPU
+    // rounds to even.
     const float aligned = std::bit_cast<float>(magnitude) + 0.5f;
     return sign | static_cast<uint16_t>(std::bit_cast<uint32_t>(aligned) - 0x3F000000);
   }

@@ -1,4 +1,5 @@
-// A weight matrix as it stands in a model file: row-major, each row a whole number of quantisation blocks.
+// A weight matrix as it stands in a model file: row-major, each row a whole number of quantisation
+// blocks.
 //
 // Formats and their dequantisation are those of GGUF:
 //
@@ -6,9 +7,9 @@
 //   F32        1      4
 //   F16        1      2
 //   BF16       1      2
-//   Q4_0      32     18  f16 d; 16 bytes, low nibbles first half, high nibbles second: w = d * (q - 8)
-//   Q4_1      32     20  f16 d; f16 m; 16 bytes as Q4_0:                              w = d * q + m
-//   Q8_0      32     34  f16 d; 32 int8:                                              w = d * q
+//   Q4_0      32     18  f16 d; 16 bytes, low nibbles first half, high second: w = d * (q - 8)
+//   Q4_1      32     20  f16 d; f16 m; 16 bytes as Q4_0:                       w = d * q + m
+//   Q8_0      32     34  f16 d; 32 int8:                                       w = d * q
 //   Q4_K     256    144  f16 d; f16 dmin; 12 bytes of 6-bit scales and minima; 128 bytes of nibbles
 //   Q6_K     256    210  128 bytes low nibbles; 64 bytes high pairs; 16 int8 scales; f16 d
 #pragma once
@@ -39,8 +40,8 @@ struct TensorView {
   uint64_t bytes() const { return rows * row_bytes(); }
 };
 
-// Writes row `row` as f32, the same order of f32 operations as the table above. REQUIRES: row < view.rows,
-// out.size() == view.columns.
+// Writes row `row` as f32, the same order of f32 operations as the table above.
+// REQUIRES: row < view.rows, out.size() == view.columns.
 void DequantizeRow(const TensorView& view, uint64_t row, absl::Span<float> out);
 
 // One of the 8 groups of 32 of a Q4_K block. `scales`: the block's 12 bytes. REQUIRES: group < 8.
@@ -50,12 +51,13 @@ struct Q4KScale {
 };
 Q4KScale UnpackQ4KScale(const uint8_t* scales, uint32_t group);
 
-// Element of a Q6_K block as stored, [0, 63]; its weight is d * scale * (q - 32). REQUIRES: element < 256.
+// Element of a Q6_K block as stored, [0, 63]; its weight is d * scale * (q - 32).
+// REQUIRES: element < 256.
 uint8_t Q6KQuant(const uint8_t* block, uint32_t element);
 
 float HalfToFloat(uint16_t half);
-uint16_t FloatToHalf(float value);   // Round to nearest even.
+uint16_t FloatToHalf(float value);  // Round to nearest even.
 float Bf16ToFloat(uint16_t value);
-uint16_t FloatToBf16(float value);   // Round to nearest even; NaN stays NaN.
+uint16_t FloatToBf16(float value);  // Round to nearest even; NaN stays NaN.
 
 }  // namespace baton::kernels

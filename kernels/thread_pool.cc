@@ -13,8 +13,9 @@
 namespace baton::kernels {
 namespace {
 
-// state_ = region << 12 | open << 11 | workers inside. Region numbers wrap; a worker only asks "is it another one than the
-// last I was in", and the cost of a wrong "no" is that it sits out one region.
+// state_ = region << 12 | open << 11 | workers inside. Region numbers wrap; a worker only asks "is
+// it another one than the last I was in", and the cost of a wrong "no" is that it sits out one
+// region.
 constexpr uint32_t kInsideMask = (1u << 11) - 1;
 constexpr uint32_t kOpen = 1u << 11;
 constexpr uint32_t kRegion = 1u << 12;
@@ -22,7 +23,8 @@ static_assert(ThreadPool::kThreadsMax <= kInsideMask);
 
 uint32_t RegionOf(uint32_t state) { return state & ~(kRegion - 1); }
 
-// Long enough to span the gap between two regions of a step, short enough not to hurt another process that wants the core.
+// Long enough to span the gap between two regions of a step, short enough not to hurt another
+// process that wants the core.
 constexpr std::chrono::microseconds kSpin{60};
 constexpr int kPausesPerClockRead = 16;
 
@@ -81,7 +83,8 @@ void ThreadPool::Run(absl::FunctionRef<void(uint32_t thread)> work) {
   const uint32_t before = state_.load(std::memory_order_relaxed);
   CHECK((before & (kOpen | kInsideMask)) == 0) << "ThreadPool::Run inside a region";
   work_.emplace(work);
-  // Sequentially consistent, as is the parked count: either a worker about to park sees the region, or we see it parked.
+  // Sequentially consistent, as is the parked count: either a worker about to park sees the region,
+  // or we see it parked.
   state_.store(RegionOf(before) + kRegion + kOpen);
   if (parked_workers_.load() > 0) FutexWakeAll(state_);
 
@@ -112,7 +115,8 @@ bool ThreadPool::Enter(uint32_t& seen) {
   uint32_t state = 0;
   const auto changed = [&] {
     state = state_.load(std::memory_order_acquire);
-    return ((state & kOpen) != 0 && RegionOf(state) != seen) || stop_.load(std::memory_order_relaxed);
+    return ((state & kOpen) != 0 && RegionOf(state) != seen) ||
+           stop_.load(std::memory_order_relaxed);
   };
   for (;;) {
     if (!SpinUntil(changed)) {

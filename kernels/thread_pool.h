@@ -1,11 +1,12 @@
-// A fork/join pool for regions of a few microseconds: workers spin for a short while between regions and then park.
+// A fork/join pool for regions of a few microseconds: workers spin for a short while between
+// regions and then park.
 //
-//   Run(work):  open region ──► work(0) on the caller, work(t) on each worker that arrives in time ──► close ──► join
+//   Run(work):  open ──► work(0) on the caller, work(t) on workers that arrive ──► close ──► join
 //
-// Nobody waits for a worker to *arrive*: on a machine with more runnable threads than cores a worker may come late or
-// never, so `work` must claim its pieces from a shared counter (TileQueue) and finish the region even if only the caller
-// runs it. A late worker thus delays at most the one tile it holds. Within a region results must not depend on who
-// computes what.
+// Nobody waits for a worker to *arrive*: on a machine with more runnable threads than cores a
+// worker may come late or never, so `work` must claim its pieces from a shared counter (TileQueue)
+// and finish the region even if only the caller runs it. A late worker thus delays at most the one
+// tile it holds. Within a region results must not depend on who computes what.
 //
 // Threads: Run() from one thread at a time, never from inside a region.
 #pragma once
@@ -24,7 +25,8 @@ class ThreadPool {
  public:
   static constexpr uint32_t kThreadsMax = 256;
 
-  // The caller of Run() is thread 0, so threads - 1 are started. REQUIRES: 1 <= threads <= kThreadsMax.
+  // The caller of Run() is thread 0, so threads - 1 are started.
+  // REQUIRES: 1 <= threads <= kThreadsMax.
   explicit ThreadPool(uint32_t threads);
   ~ThreadPool();
 
@@ -44,8 +46,9 @@ class ThreadPool {
 
   const uint32_t threads_;
 
-  // Region number, open bit and number of workers inside; see the .cc. It is the word that everyone waits on. What a
-  // worker needs next lies in the same cache line: each line fetched from another core costs 0.1 us of a region.
+  // Region number, open bit and number of workers inside; see the .cc. It is the word that everyone
+  // waits on. What a worker needs next lies in the same cache line: each line fetched from another
+  // core costs 0.1 us of a region.
   alignas(64) std::atomic<uint32_t> state_{0};
   std::optional<absl::FunctionRef<void(uint32_t)>> work_;  // Read only between Enter() and Leave().
   alignas(64) std::atomic<uint32_t> parked_workers_{0};
@@ -54,8 +57,8 @@ class ThreadPool {
   std::vector<std::thread> workers_;
 };
 
-// Hands out tiles [0, count) of one region. Each thread has a home range, so that it streams through neighbouring weights,
-// and takes from the others' ranges when its own is done.
+// Hands out tiles [0, count) of one region. Each thread has a home range, so that it streams
+// through neighbouring weights, and takes from the others' ranges when its own is done.
 //
 //   TileQueue tiles(count, pool.threads());
 //   pool.Run([&](uint32_t thread) {

@@ -4,7 +4,8 @@
 //   tokens  [rows] token ids, each < table->rows
 //   out     [rows, hidden] f32, dense
 //
-// One portable implementation serves all levels: it reads a few KB a step, and the same bits come out everywhere.
+// One portable implementation serves all levels: it reads a few KB a step, and the same bits come
+// out everywhere.
 #pragma once
 
 #include <cstdint>

@@ -5,13 +5,16 @@
 namespace baton::kernels {
 namespace {
 
-uint64_t RoundUp(uint64_t value, uint64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
+uint64_t RoundUp(uint64_t value, uint64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
 
 }  // namespace
 
 Activations::Activations(uint32_t rows_max, uint32_t columns_max)
     : rows_max_(RoundUp(rows_max, kRowBlock)), columns_max_(RoundUp(columns_max, kGroupElements)) {
-  const uint64_t int8_bytes = rows_max_ / kRowBlock * (columns_max_ / kGroupElements) * sizeof(ActivationGroup);
+  const uint64_t int8_bytes =
+      rows_max_ / kRowBlock * (columns_max_ / kGroupElements) * sizeof(ActivationGroup);
   const uint64_t f32_bytes = rows_max_ * columns_max_ * sizeof(float);
   buffer_ = Buffer(std::max(int8_bytes, f32_bytes));
 }

@@ -11,13 +11,15 @@
 //
 // with y = x W^T + bias. Numerics of quantised weights, per result, groups in ascending order of k:
 //
-//   y = fma(float(sum_k q_w q_x), d_w * scale_x, y)     exact int32 sum over a group: 32 elements, Q6_K: 16
-//   y = fma(m_w, scale_x * sum_k q_x, y)                Q4_1 and Q4_K only: w = d_w q_w + m_w
+//   y = fma(float(sum_k q_w q_x), d_w * scale_x, y)   exact int32 sum over a group
+//   y = fma(m_w, scale_x * sum_k q_x, y)              Q4_1 and Q4_K only: w = d_w q_w + m_w
 //
-// d_w is the file's own scale (Q4_K: f32 product of d and the 6-bit scale; Q6_K likewise). F32, F16 and BF16 weights:
-// f32 products, summed over runs of 64 elements, runs added in order. A row of results depends on that row of x and the
-// weights only: same bits for any M, thread count and level of cache use. Levels differ from each other in last bits
-// (the reference sums F32 products in f64), within 1e-5 of sum |x| |w|.
+// A group is 32 elements, of Q6_K 16. d_w is the file's own scale (Q4_K and Q6_K: the f32 product
+// of d and the integer scale). F32, F16
+// and BF16 weights: f32 products, summed over runs of 64 elements, runs added in order. A row of
+// results depends on that row of x and the weights only: same bits for any M, thread count and
+// level of cache use. Levels differ from each other in last bits (the reference sums F32 products
+// in f64), within 1e-5 of sum |x| |w|.
 //
 // Work: 2 M N K operations; bytes: the weights once (M small) plus 4 M (N + K).
 #pragma once

@@ -1,8 +1,9 @@
-// Matmul on AVX-512 VNNI. A tile is 2 panels (32 columns) x 6 rows over all of K: 12 integer accumulators for the group at
-// hand and 12 float accumulators for the groups before it. Threads take pairs of panels.
+// Matmul on AVX-512 VNNI. A tile is 2 panels (32 columns) x 6 rows over all of K: 12 integer
+// accumulators for the group at hand and 12 float accumulators for the groups before it. Threads
+// take pairs of panels.
 //
-// Few rows: tiles read the packed weights directly. Many rows: a pair is unpacked into scratch once. The arithmetic and its
-// order are the same.
+// Few rows: tiles read the packed weights directly. Many rows: a pair is unpacked into scratch
+// once. The arithmetic and its order are the same.
 #include <immintrin.h>
 
 #include <algorithm>
@@ -24,7 +25,8 @@ constexpr uint64_t kPrefetchBytes = 8 << 10;
 // Rows of activations that one pass over a pair takes, so that they stay in L2 next to the weights.
 constexpr uint64_t kChunkBytesMax = 768 << 10;
 
-// Where the results of one pair go: column c of panel p of row m to out[p][m * stride + c], if bit c of mask[p] is set.
+// Where the results of one pair go: column c of panel p of row m to out[p][m * stride + c], if bit
+// c of mask[p] is set.
 struct PairOutput {
   float* out[2];
   const float* bias[2];  // Null: none.
@@ -33,7 +35,8 @@ struct PairOutput {
   Epilogue epilogue;
 };
 
-// Lines of memory to ask for while computing: `lines` from `next` on, spread over the groups of a tile.
+// Lines of memory to ask for while computing: `lines` from `next` on, spread over the groups of a
+// tile.
 struct Prefetch {
   const uint8_t* next = nullptr;
   uint32_t lines_per_group = 0;
@@ -57,7 +60,9 @@ inline void Finish(const Accumulators<kRows>& acc, const PairOutput& to, uint32_
 #pragma GCC unroll 2
     for (int p = 0; p < 2; ++p) {
       y[p] = acc[r][p];
-      if (to.bias[p] != nullptr) y[p] = _mm512_add_ps(y[p], _mm512_maskz_loadu_ps(to.mask[p], to.bias[p]));
+      if (to.bias[p] != nullptr) {
+        y[p] = _mm512_add_ps(y[p], _mm512_maskz_loadu_ps(to.mask[p], to.bias[p]));
+      }
     }
     if (to.epilogue == Epilogue::kSwiGlu) {
       _mm512_mask_storeu_ps(to.out[0] + offset, to.mask[0], _mm512_mul_ps(Silu(y[0]), y[1]));
@@ -66,7 +71,9 @@ inline void Finish(const Accumulators<kRows>& acc, const PairOutput& to, uint32_
 #pragma GCC unroll 2
     for (int p = 0; p < 2; ++p) {
       float* out = to.out[p] + offset;
-      if (to.epilogue == Epilogue::kAdd) y[p] = _mm512_add_ps(_mm512_maskz_loadu_ps(to.mask[p], out), y[p]);
+      if (to.epilogue == Epilogue::kAdd) {
+        y[p] = _mm512_add_ps(_mm512_maskz_loadu_ps(to.mask[p], out), y[p]);
+      }
       _mm512_mask_storeu_ps(out, to.mask[p], y[p]);
     }
   }
@@ -112,14 +119,17 @@ inline void AddGroup(const Reader& w, const ActivationGroup& x, Accumulators<kRo
     if constexpr (Reader::kMin) {
       const __m512 min = w.Min(p);
 #pragma GCC unroll 6
-      for (int r = 0; r < kRows; ++r) acc[r][p] = _mm512_fmadd_ps(min, _mm512_set1_ps(x.sum[r]), acc[r][p]);
+      for (int r = 0; r < kRows; ++r) {
+        acc[r][p] = _mm512_fmadd_ps(min, _mm512_set1_ps(x.sum[r]), acc[r][p]);
+      }
     }
   }
 }
 
 template <typename Reader, int kRows>
-[[gnu::noinline]] void IntegerTile(const uint8_t* pair, const ActivationGroup* x, uint32_t group_count,
-                                   Prefetch prefetch, const PairOutput& to, uint32_t first_row) {
+[[gnu::noinline]] void IntegerTile(const uint8_t* pair, const ActivationGroup* x,
+                                   uint32_t group_count, Prefetch prefetch, const PairOutput& to,
+                                   uint32_t first_row) {
   Accumulators<kRows> acc;
 #pragma GCC unroll 6
   for (int r = 0; r < kRows; ++r) acc[r][0] = acc[r][1] = _mm512_setzero_ps();
@@ -133,7 +143,9 @@ template <typename Reader, int kRows>
 #pragma GCC unroll 6
     for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 2
-      for (int p = 0; p < 2; ++p) acc[r][p] = _mm512_mul_ps(acc[r][p], _mm512_set1_ps(Reader::kFinalScale));
+      for (int p = 0; p < 2; ++p) {
+        acc[r][p] = _mm512_mul_ps(acc[r][p], _mm512_set1_ps(Reader::kFinalScale));
+      }
     }
   }
   Finish(acc, to, first_row);
@@ -160,8 +172,8 @@ struct ReaderBf16 {
 };
 
 template <typename Reader, int kRows>
-[[gnu::noinline]] void FloatTile(const uint8_t* pair, const float* x, uint32_t columns, const PairOutput& to,
-                                 uint32_t first_row) {
+[[gnu::noinline]] void FloatTile(const uint8_t* pair, const float* x, uint32_t columns,
+                                 const PairOutput& to, uint32_t first_row) {
   constexpr uint32_t kRun = 64;
   Accumulators<kRows> acc;
 #pragma GCC unroll 6
@@ -206,12 +218,24 @@ template <typename Tile>
 void ForEachBlock(const PairTask& task, Tile tile) {
   for (uint32_t block = task.first_block; block < task.end_block; ++block) {
     switch (std::min(kRowBlock, task.x->rows() - block * kRowBlock)) {
-      case 1: tile.template operator()<1>(block); break;
-      case 2: tile.template operator()<2>(block); break;
-      case 3: tile.template operator()<3>(block); break;
-      case 4: tile.template operator()<4>(block); break;
-      case 5: tile.template operator()<5>(block); break;
-      default: tile.template operator()<6>(block); break;
+      case 1:
+        tile.template operator()<1>(block);
+        break;
+      case 2:
+        tile.template operator()<2>(block);
+        break;
+      case 3:
+        tile.template operator()<3>(block);
+        break;
+      case 4:
+        tile.template operator()<4>(block);
+        break;
+      case 5:
+        tile.template operator()<5>(block);
+        break;
+      default:
+        tile.template operator()<6>(block);
+        break;
     }
   }
 }
@@ -220,13 +244,15 @@ template <typename Reader>
 void IntegerBlocks(const uint8_t* pair, Prefetch prefetch, const PairTask& task) {
   const uint32_t groups = task.x->columns() / kGroupElements;
   ForEachBlock(task, [&]<int kRows>(uint32_t block) {
-    IntegerTile<Reader, kRows>(pair, task.x->Groups(block), groups, prefetch, task.to, block * kRowBlock);
+    IntegerTile<Reader, kRows>(pair, task.x->Groups(block), groups, prefetch, task.to,
+                               block * kRowBlock);
     prefetch.next += uint64_t{prefetch.lines_per_group} * groups * 64;
   });
 }
 
-// One row reads as fast as the hardware prefetches; asking for more only disturbs it. A tile of a few rows computes longer
-// than that looks ahead. With several tiles on a pair, the next pair is fetched evenly while they run.
+// One row reads as fast as the hardware prefetches; asking for more only disturbs it. A tile of a
+// few rows computes longer than that looks ahead. With several tiles on a pair, the next pair is
+// fetched evenly while they run.
 Prefetch PrefetchFor(const PairTask& task, uint32_t groups) {
   const uint32_t blocks = task.end_block - task.first_block;
   if (task.last_pair || task.x->rows() == 1) return {};
@@ -252,20 +278,29 @@ void IntegerPair(const PairTask& task, KernelContext& context, uint32_t thread) 
 template <typename Reader>
 void FloatPair(const PairTask& task) {
   ForEachBlock(task, [&]<int kRows>(uint32_t block) {
-    FloatTile<Reader, kRows>(task.pair, task.x->Floats(block), task.x->columns(), task.to, block * kRowBlock);
+    FloatTile<Reader, kRows>(task.pair, task.x->Floats(block), task.x->columns(), task.to,
+                             block * kRowBlock);
   });
 }
 
 void ComputePair(TensorType type, const PairTask& task, KernelContext& context, uint32_t thread) {
   switch (type) {
-    case TensorType::kF32: return FloatPair<ReaderF32>(task);
-    case TensorType::kF16: return FloatPair<ReaderF16>(task);
-    case TensorType::kBf16: return FloatPair<ReaderBf16>(task);
-    case TensorType::kQ4_0: return IntegerPair<ReaderQ4_0>(task, context, thread);
-    case TensorType::kQ4_1: return IntegerPair<ReaderQ4_1>(task, context, thread);
-    case TensorType::kQ8_0: return IntegerPair<ReaderQ8_0>(task, context, thread);
-    case TensorType::kQ4_K: return IntegerPair<ReaderQ4_K>(task, context, thread);
-    case TensorType::kQ6_K: return IntegerPair<ReaderQ6_K>(task, context, thread);
+    case TensorType::kF32:
+      return FloatPair<ReaderF32>(task);
+    case TensorType::kF16:
+      return FloatPair<ReaderF16>(task);
+    case TensorType::kBf16:
+      return FloatPair<ReaderBf16>(task);
+    case TensorType::kQ4_0:
+      return IntegerPair<ReaderQ4_0>(task, context, thread);
+    case TensorType::kQ4_1:
+      return IntegerPair<ReaderQ4_1>(task, context, thread);
+    case TensorType::kQ8_0:
+      return IntegerPair<ReaderQ8_0>(task, context, thread);
+    case TensorType::kQ4_K:
+      return IntegerPair<ReaderQ4_K>(task, context, thread);
+    case TensorType::kQ6_K:
+      return IntegerPair<ReaderQ6_K>(task, context, thread);
   }
 }
 
@@ -293,9 +328,11 @@ PairOutput OutputOf(const MatmulArgs& args, const PackedMatrix::Part& part, uint
 
 // Row blocks that one pass takes.
 uint32_t BlocksPerChunk(const Activations& x) {
-  const uint64_t element_bytes = x.format() == ActivationFormat::kF32 ? sizeof(float) : 2;  // 312 bytes hold 192 elements.
+  const uint64_t element_bytes =
+      x.format() == ActivationFormat::kF32 ? sizeof(float) : 2;  // 312 bytes hold 192 elements.
   const uint64_t block_bytes = uint64_t{x.columns()} * kRowBlock * element_bytes;
-  const auto blocks = static_cast<uint32_t>(std::max<uint64_t>(kChunkBytesMax / block_bytes, kDirectRowsMax / kRowBlock));
+  const auto blocks = static_cast<uint32_t>(
+      std::max<uint64_t>(kChunkBytesMax / block_bytes, kDirectRowsMax / kRowBlock));
   // Chunks of equal size: a last one of a few rows would unpack all the weights for little.
   const uint32_t chunks = (x.block_count() + blocks - 1) / blocks;
   return (x.block_count() + chunks - 1) / chunks;
@@ -310,7 +347,9 @@ void MatmulAvx512(const MatmulArgs& args, KernelContext& context) {
   const uint32_t chunk_blocks = BlocksPerChunk(x);
   const uint32_t chunks = (x.block_count() + chunk_blocks - 1) / chunk_blocks;
   uint32_t pairs = 0;
-  for (const PackedMatrix::Part& part : args.weights->parts()) pairs += PairCountOf(args.weights->order(), part.rows);
+  for (const PackedMatrix::Part& part : args.weights->parts()) {
+    pairs += PairCountOf(args.weights->order(), part.rows);
+  }
 
   context.ForEachTile(chunks * pairs, [&](uint32_t tile, uint32_t thread) {
     const uint32_t chunk = tile / pairs;

@@ -24,7 +24,9 @@ float LoadHalf(const uint8_t* bytes) {
   return HalfToFloat(half);
 }
 
-int Nibble(const uint8_t* nibbles, uint32_t i) { return i < 16 ? nibbles[i] & 15 : nibbles[i - 16] >> 4; }
+int Nibble(const uint8_t* nibbles, uint32_t i) {
+  return i < 16 ? nibbles[i] & 15 : nibbles[i - 16] >> 4;
+}
 
 void AppendQ4_K(const uint8_t* block, IntegerRow& row) {
   const float d = LoadHalf(block);
@@ -105,17 +107,22 @@ float Dot(absl::Span<const float> w, const float* x, uint32_t lane) {
 float Silu(float x) { return x / (1.0f + std::exp(-x)); }
 
 // Results of weight row `row` for all rows of x: y [M].
-void WeightRow(const MatmulArgs& args, const PackedMatrix::Part& part, uint32_t row, absl::Span<float> y) {
+void WeightRow(const MatmulArgs& args, const PackedMatrix::Part& part, uint32_t row,
+               absl::Span<float> y) {
   const Activations& x = *args.x;
   const uint8_t* bytes = part.data + row * RowBytes(part.type, x.columns());
   const float bias = args.bias != nullptr ? args.bias[part.first_row + row] : 0.0f;
   if (x.format() == ActivationFormat::kInt8) {
     const IntegerRow w = ReadIntegerRow(part.type, bytes, x.columns());
-    for (uint32_t m = 0; m < x.rows(); ++m) y[m] = Dot(w, x.Groups(m / kRowBlock), m % kRowBlock) + bias;
+    for (uint32_t m = 0; m < x.rows(); ++m) {
+      y[m] = Dot(w, x.Groups(m / kRowBlock), m % kRowBlock) + bias;
+    }
   } else {
     std::vector<float> w(x.columns());
     DequantizeRow({part.type, 1, x.columns(), bytes}, 0, absl::MakeSpan(w));
-    for (uint32_t m = 0; m < x.rows(); ++m) y[m] = Dot(w, x.Floats(m / kRowBlock), m % kRowBlock) + bias;
+    for (uint32_t m = 0; m < x.rows(); ++m) {
+      y[m] = Dot(w, x.Floats(m / kRowBlock), m % kRowBlock) + bias;
+    }
   }
 }
 
@@ -127,9 +134,15 @@ void OutputColumn(const MatmulArgs& args, const PackedMatrix::Part& part, uint32
   for (size_t m = 0; m < y.size(); ++m) {
     float& out = args.out[m * args.out_stride + part.first_row + row];
     switch (args.epilogue) {
-      case Epilogue::kStore: out = y[m]; break;
-      case Epilogue::kAdd: out += y[m]; break;
-      case Epilogue::kSwiGlu: out = Silu(y[m]) * up[m]; break;
+      case Epilogue::kStore:
+        out = y[m];
+        break;
+      case Epilogue::kAdd:
+        out += y[m];
+        break;
+      case Epilogue::kSwiGlu:
+        out = Silu(y[m]) * up[m];
+        break;
     }
   }
 }

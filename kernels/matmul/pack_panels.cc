@@ -9,14 +9,21 @@ namespace {
 
 uint64_t BytesPer256(TensorType type) {
   switch (type) {
-    case TensorType::kF32: return 256 * kPairColumns * 4;
+    case TensorType::kF32:
+      return 256 * kPairColumns * 4;
     case TensorType::kF16:
-    case TensorType::kBf16: return 256 * kPairColumns * 2;
-    case TensorType::kQ4_0: return 8 * sizeof(PairQ4_0);
-    case TensorType::kQ4_1: return 8 * sizeof(PairQ4_1);
-    case TensorType::kQ8_0: return 8 * sizeof(PairQ8_0);
-    case TensorType::kQ4_K: return sizeof(PairQ4_K);
-    case TensorType::kQ6_K: return sizeof(PairQ6_K);
+    case TensorType::kBf16:
+      return 256 * kPairColumns * 2;
+    case TensorType::kQ4_0:
+      return 8 * sizeof(PairQ4_0);
+    case TensorType::kQ4_1:
+      return 8 * sizeof(PairQ4_1);
+    case TensorType::kQ8_0:
+      return 8 * sizeof(PairQ8_0);
+    case TensorType::kQ4_K:
+      return sizeof(PairQ4_K);
+    case TensorType::kQ6_K:
+      return sizeof(PairQ6_K);
   }
   return 0;
 }
@@ -56,7 +63,9 @@ void PutBlock(PairQ4_1& to, Place at, const uint8_t* block) {
 
 void PutBlock(PairQ8_0& to, Place at, const uint8_t* block) {
   PutWord(to.scale[at.panel][at.lane], block);
-  for (uint32_t k = 0; k < 32; ++k) to.q[k / 4][at.panel][at.lane * 4 + k % 4] = block[2 + k] ^ 0x80;
+  for (uint32_t k = 0; k < 32; ++k) {
+    to.q[k / 4][at.panel][at.lane * 4 + k % 4] = block[2 + k] ^ 0x80;
+  }
 }
 
 void PutBlock(PairQ4_K& to, Place at, const uint8_t* block) {
@@ -90,7 +99,9 @@ void PutBlock(PairQ6_K& to, Place at, const uint8_t* block) {
 template <typename Block>
 void PutRow(TensorType type, const uint8_t* row, uint32_t columns, Place at, uint8_t* pair) {
   auto* blocks = reinterpret_cast<Block*>(pair);
-  for (uint32_t i = 0; i < columns / BlockElements(type); ++i) PutBlock(blocks[i], at, row + i * BlockBytes(type));
+  for (uint32_t i = 0; i < columns / BlockElements(type); ++i) {
+    PutBlock(blocks[i], at, row + i * BlockBytes(type));
+  }
 }
 
 template <typename Element>
@@ -105,23 +116,33 @@ void PutRow(const TensorView& tensor, uint64_t row, Place at, uint8_t* pair) {
   const uint8_t* bytes = tensor.data + row * tensor.row_bytes();
   const auto columns = static_cast<uint32_t>(tensor.columns);
   switch (tensor.type) {
-    case TensorType::kF32: return PutFloats<uint32_t>(bytes, columns, at, pair);
+    case TensorType::kF32:
+      return PutFloats<uint32_t>(bytes, columns, at, pair);
     case TensorType::kF16:
-    case TensorType::kBf16: return PutFloats<uint16_t>(bytes, columns, at, pair);
-    case TensorType::kQ4_0: return PutRow<PairQ4_0>(tensor.type, bytes, columns, at, pair);
-    case TensorType::kQ4_1: return PutRow<PairQ4_1>(tensor.type, bytes, columns, at, pair);
-    case TensorType::kQ8_0: return PutRow<PairQ8_0>(tensor.type, bytes, columns, at, pair);
-    case TensorType::kQ4_K: return PutRow<PairQ4_K>(tensor.type, bytes, columns, at, pair);
-    case TensorType::kQ6_K: return PutRow<PairQ6_K>(tensor.type, bytes, columns, at, pair);
+    case TensorType::kBf16:
+      return PutFloats<uint16_t>(bytes, columns, at, pair);
+    case TensorType::kQ4_0:
+      return PutRow<PairQ4_0>(tensor.type, bytes, columns, at, pair);
+    case TensorType::kQ4_1:
+      return PutRow<PairQ4_1>(tensor.type, bytes, columns, at, pair);
+    case TensorType::kQ8_0:
+      return PutRow<PairQ8_0>(tensor.type, bytes, columns, at, pair);
+    case TensorType::kQ4_K:
+      return PutRow<PairQ4_K>(tensor.type, bytes, columns, at, pair);
+    case TensorType::kQ6_K:
+      return PutRow<PairQ6_K>(tensor.type, bytes, columns, at, pair);
   }
 }
 
 }  // namespace
 
-uint64_t PairBytesOf(TensorType type, uint64_t columns) { return BytesPer256(type) * columns / 256; }
+uint64_t PairBytesOf(TensorType type, uint64_t columns) {
+  return BytesPer256(type) * columns / 256;
+}
 
 uint32_t PairCountOf(RowOrder order, uint32_t rows) {
-  // Gate and up fill a panel each: 32 weight rows are one pair there too, but the last pair pads both.
+  // Gate and up fill a panel each: 32 weight rows are one pair there too, but the last pair pads
+  // both.
   const uint32_t results = order == RowOrder::kGateUp ? rows / 2 : rows;
   const uint32_t pair_results = order == RowOrder::kGateUp ? kPanelColumns : kPairColumns;
   return (results + pair_results - 1) / pair_results;

@@ -4,7 +4,9 @@
 
 namespace baton::kernels {
 
-uint64_t RowBytes(TensorType type, uint64_t columns) { return columns / BlockElements(type) * BlockBytes(type); }
+uint64_t RowBytes(TensorType type, uint64_t columns) {
+  return columns / BlockElements(type) * BlockBytes(type);
+}
 
 void PackRows(absl::Span<const TensorView> tensors, absl::Span<uint8_t> out) {
   uint8_t* to = out.data();

@@ -38,7 +38,8 @@ static_assert(sizeof(Header) % 64 == 0);
 
 uint64_t RoundUpTo64(uint64_t bytes) { return (bytes + 63) / 64 * 64; }
 
-uint64_t PartBytes(PackedLayout layout, RowOrder order, TensorType type, uint32_t rows, uint32_t columns) {
+uint64_t PartBytes(PackedLayout layout, RowOrder order, TensorType type, uint32_t rows,
+                   uint32_t columns) {
   switch (layout) {
     case PackedLayout::kRows:
       return RowBytes(type, columns) * rows;
@@ -67,7 +68,8 @@ Header Plan(const MatrixSource& source, PackedLayout layout) {
   for (uint32_t i = 0; i < header.part_count; ++i) {
     PartHeader& part = header.parts[i];
     part.offset = offset;
-    part.bytes = PartBytes(layout, source.order, static_cast<TensorType>(part.type), part.rows, header.columns);
+    part.bytes = PartBytes(layout, source.order, static_cast<TensorType>(part.type), part.rows,
+                           header.columns);
     offset += RoundUpTo64(part.bytes);
   }
   return header;
@@ -84,20 +86,26 @@ absl::Status PartError(uint32_t part, absl::string_view what) {
 
 absl::Status CheckPart(const Header& header, uint32_t index, uint64_t total_bytes) {
   const PartHeader& part = header.parts[index];
-  if (part.type > static_cast<uint32_t>(TensorType::kQ6_K)) return PartError(index, "unknown tensor type");
+  if (part.type > static_cast<uint32_t>(TensorType::kQ6_K)) {
+    return PartError(index, "unknown tensor type");
+  }
   const auto type = static_cast<TensorType>(part.type);
-  if (header.columns % BlockElements(type) != 0) return PartError(index, "columns do not fit the type");
+  if (header.columns % BlockElements(type) != 0) {
+    return PartError(index, "columns do not fit the type");
+  }
   if (FormatFor(type) != FormatFor(static_cast<TensorType>(header.parts[0].type))) {
     return PartError(index, "types of different activation formats");
   }
-  const uint32_t first_row = index == 0 ? 0 : header.parts[index - 1].first_row + header.parts[index - 1].rows;
+  const uint32_t first_row =
+      index == 0 ? 0 : header.parts[index - 1].first_row + header.parts[index - 1].rows;
   if (part.rows == 0 || part.first_row != first_row || part.rows > header.rows - first_row) {
     return PartError(index, "rows do not add up");
   }
-  const uint64_t bytes = PartBytes(static_cast<PackedLayout>(header.layout), static_cast<RowOrder>(header.order),
-                                   type, part.rows, header.columns);
-  if (part.offset % 64 != 0 || part.offset < sizeof(Header) || part.offset > total_bytes || part.bytes != bytes ||
-      bytes > total_bytes - part.offset) {
+  const uint64_t bytes =
+      PartBytes(static_cast<PackedLayout>(header.layout), static_cast<RowOrder>(header.order), type,
+                part.rows, header.columns);
+  if (part.offset % 64 != 0 || part.offset < sizeof(Header) || part.offset > total_bytes ||
+      part.bytes != bytes || bytes > total_bytes - part.offset) {
     return PartError(index, "bytes do not fit the shape");
   }
   return absl::OkStatus();
@@ -109,14 +117,17 @@ absl::Status CheckHeader(const Header& header, uint64_t total_bytes) {
   }
   if (header.layout != static_cast<uint32_t>(PackedLayout::kRows) &&
       header.layout != static_cast<uint32_t>(PackedLayout::kPanels)) {
-    return absl::InvalidArgumentError(absl::StrCat("packed matrix: layout ", header.layout, " is unknown"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("packed matrix: layout ", header.layout, " is unknown"));
   }
   const bool gate_up = header.order == static_cast<uint32_t>(RowOrder::kGateUp);
   if (!gate_up && header.order != static_cast<uint32_t>(RowOrder::kStacked)) {
-    return absl::InvalidArgumentError(absl::StrCat("packed matrix: order ", header.order, " is unknown"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("packed matrix: order ", header.order, " is unknown"));
   }
-  if (header.rows == 0 || header.rows > kRowsMax || header.columns == 0 || header.columns > kColumnsMax ||
-      header.part_count == 0 || header.part_count > PackedMatrix::kPartsMax) {
+  if (header.rows == 0 || header.rows > kRowsMax || header.columns == 0 ||
+      header.columns > kColumnsMax || header.part_count == 0 ||
+      header.part_count > PackedMatrix::kPartsMax) {
     return absl::InvalidArgumentError("packed matrix: shape out of range");
   }
   if (gate_up && (header.part_count != 1 || header.rows % 2 != 0)) {
@@ -139,18 +150,25 @@ absl::Status CheckTensor(const MatrixSource& source, size_t index) {
     return absl::InvalidArgumentError(absl::StrCat("tensor ", index, " of a matrix: ", what...));
   };
   if (tensor.empty()) return error("is absent");
-  if (tensor.rows == 0 || tensor.rows > kRowsMax) return error(tensor.rows, " rows, must be in [1, ", kRowsMax, "]");
-  if (tensor.columns == 0 || tensor.columns > kColumnsMax || tensor.columns % BlockElements(tensor.type) != 0) {
-    return error(tensor.columns, " columns, must be a multiple of ", BlockElements(tensor.type), " in [1, ",
-                 kColumnsMax, "]");
+  if (tensor.rows == 0 || tensor.rows > kRowsMax) {
+    return error(tensor.rows, " rows, must be in [1, ", kRowsMax, "]");
   }
-  if (tensor.columns != first.columns) return error(tensor.columns, " columns, the first has ", first.columns);
+  if (tensor.columns == 0 || tensor.columns > kColumnsMax ||
+      tensor.columns % BlockElements(tensor.type) != 0) {
+    return error(tensor.columns, " columns, must be a multiple of ", BlockElements(tensor.type),
+                 " in [1, ", kColumnsMax, "]");
+  }
+  if (tensor.columns != first.columns) {
+    return error(tensor.columns, " columns, the first has ", first.columns);
+  }
   if (FormatFor(tensor.type) != FormatFor(first.type)) {
-    return error("type ", TensorTypeName(tensor.type), " cannot be stacked on ", TensorTypeName(first.type));
+    return error("type ", TensorTypeName(tensor.type), " cannot be stacked on ",
+                 TensorTypeName(first.type));
   }
-  if (source.order == RowOrder::kGateUp && (tensor.type != first.type || tensor.rows != first.rows)) {
-    return error("gate and up must have one type and shape, got ", TensorTypeName(first.type), " x ", first.rows,
-                 " and ", TensorTypeName(tensor.type), " x ", tensor.rows);
+  if (source.order == RowOrder::kGateUp &&
+      (tensor.type != first.type || tensor.rows != first.rows)) {
+    return error("gate and up must have one type and shape, got ", TensorTypeName(first.type),
+                 " x ", first.rows, " and ", TensorTypeName(tensor.type), " x ", tensor.rows);
   }
   return absl::OkStatus();
 }
@@ -186,11 +204,13 @@ ActivationFormat FormatFor(TensorType type) {
 
 absl::Status Validate(const MatrixSource& source) {
   if (source.tensors.empty() || source.tensors.size() > PackedMatrix::kPartsMax) {
-    return absl::InvalidArgumentError(absl::StrCat("a matrix of ", source.tensors.size(), " tensors, must be in [1, ",
+    return absl::InvalidArgumentError(absl::StrCat("a matrix of ", source.tensors.size(),
+                                                   " tensors, must be in [1, ",
                                                    PackedMatrix::kPartsMax, "]"));
   }
   if (source.order == RowOrder::kGateUp && source.tensors.size() != 2) {
-    return absl::InvalidArgumentError(absl::StrCat("gate and up are 2 tensors, got ", source.tensors.size()));
+    return absl::InvalidArgumentError(
+        absl::StrCat("gate and up are 2 tensors, got ", source.tensors.size()));
   }
   for (size_t i = 0; i < source.tensors.size(); ++i) {
     if (absl::Status s = CheckTensor(source, i); !s.ok()) return s;
@@ -228,7 +248,9 @@ void Pack(const MatrixSource& source, PackedLayout layout, absl::Span<uint8_t> o
 absl::StatusOr<PackedMatrix> PackedMatrix::Open(absl::Span<const uint8_t> bytes) {
   CHECK(reinterpret_cast<uintptr_t>(bytes.data()) % 64 == 0);
   Header header;
-  if (bytes.size() < sizeof(header)) return absl::InvalidArgumentError("packed matrix: too short for its header");
+  if (bytes.size() < sizeof(header)) {
+    return absl::InvalidArgumentError("packed matrix: too short for its header");
+  }
   std::memcpy(&header, bytes.data(), sizeof(header));
   if (absl::Status s = CheckHeader(header, bytes.size()); !s.ok()) return s;
   PackedMatrix matrix;
@@ -239,7 +261,8 @@ absl::StatusOr<PackedMatrix> PackedMatrix::Open(absl::Span<const uint8_t> bytes)
   matrix.part_count_ = header.part_count;
   for (uint32_t i = 0; i < header.part_count; ++i) {
     const PartHeader& part = header.parts[i];
-    matrix.parts_[i] = {static_cast<TensorType>(part.type), part.rows, part.first_row, bytes.data() + part.offset};
+    matrix.parts_[i] = {static_cast<TensorType>(part.type), part.rows, part.first_row,
+                        bytes.data() + part.offset};
   }
   return matrix;
 }

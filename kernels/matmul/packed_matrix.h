@@ -1,14 +1,17 @@
-// A weight matrix in the form one CPU level reads: one flat run of bytes, made once and kept in the packed file.
+// A weight matrix in the form one CPU level reads: one flat run of bytes, made once and kept in the
+// packed file.
 //
 //   MatrixSource source = {.tensors = {q, k, v}};                 // stacked by rows
 //   Buffer bytes(PackedBytes(source, layout));
 //   Pack(source, layout, {bytes.data(), bytes.size()});
 //   ASSIGN_OR_RETURN(PackedMatrix qkv, PackedMatrix::Open({bytes.data(), bytes.size()}));
 //
-// The bytes may be written to a file and read back on a machine of the same byte order (little-endian); whether a file fits
-// is decided by its key (model digest, layout, kPackingRevision), and Open() checks that the shapes agree with the size.
+// The bytes may be written to a file and read back on a machine of the same byte order
+// (little-endian); whether a file fits is decided by its key (model digest, layout,
+// kPackingRevision), and Open() checks that the shapes agree with the size.
 //
-// Tensors of different types may be stacked (Q4_K_M files mix Q4_K and Q6_K) if they want the same ActivationFormat.
+// Tensors of different types may be stacked (Q4_K_M files mix Q4_K and Q6_K) if they want the same
+// ActivationFormat.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +26,8 @@
 
 namespace baton::kernels {
 
-// Part of the numerics class and of the packed file's name: raise it when the bytes or their meaning change.
+// Part of the numerics class and of the packed file's name: raise it when the bytes or their
+// meaning change.
 inline constexpr uint32_t kPackingRevision = 1;
 
 enum class PackedLayout : uint32_t {
@@ -35,7 +39,7 @@ absl::string_view PackedLayoutName(PackedLayout layout);  // "rows", "panels"
 
 enum class RowOrder : uint32_t {
   kStacked = 1,  // Tensor after tensor.
-  kGateUp = 2,   // Two tensors of equal shape and type, gate and up, side by side for Epilogue::kSwiGlu.
+  kGateUp = 2,   // Two tensors of one shape and type, gate and up, as Epilogue::kSwiGlu wants them.
 };
 
 struct MatrixSource {
@@ -43,7 +47,8 @@ struct MatrixSource {
   RowOrder order = RowOrder::kStacked;
 };
 
-// INVALID_ARGUMENT, naming the tensor's index, its type or shape and what is legal. The rest here REQUIREs that it is OK.
+// INVALID_ARGUMENT, naming the tensor's index, its type or shape and what is legal. The rest here
+// REQUIREs that it is OK.
 absl::Status Validate(const MatrixSource& source);
 ActivationFormat FormatFor(TensorType type);
 
@@ -65,7 +70,8 @@ class PackedMatrix {
   };
 
   PackedMatrix() = default;
-  // Borrows `bytes`, which is 64-byte aligned and outlives it. INVALID_ARGUMENT if they are not what Pack() wrote.
+  // Borrows `bytes`, which is 64-byte aligned and outlives it. INVALID_ARGUMENT if they are not
+  // what Pack() wrote.
   static absl::StatusOr<PackedMatrix> Open(absl::Span<const uint8_t> bytes);
 
   bool empty() const { return part_count_ == 0; }

@@ -1,4 +1,5 @@
-// How each format of matmul/panels.h is read, 32 columns x 32 elements at a time, as the tile of matmul_avx512.cc wants it:
+// How each format of matmul/panels.h is read, 32 columns x 32 elements at a time, as the tile of
+// matmul_avx512.cc wants it:
 //
 //   Quad(i, panel)          quad i as unsigned bytes
 //   Scale(half, panel)      f32 scale of each column; half = 0 unless kHalves
@@ -23,11 +24,13 @@ inline __m512 LoadHalves(const uint16_t* halves) {
 }
 
 inline __m512 LoadUnsigned(const uint8_t* bytes) {
-  return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_load_si128(reinterpret_cast<const __m128i*>(bytes))));
+  return _mm512_cvtepi32_ps(
+      _mm512_cvtepu8_epi32(_mm_load_si128(reinterpret_cast<const __m128i*>(bytes))));
 }
 
 inline __m512 LoadSigned(const uint8_t* bytes) {
-  return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_load_si128(reinterpret_cast<const __m128i*>(bytes))));
+  return _mm512_cvtepi32_ps(
+      _mm512_cvtepi8_epi32(_mm_load_si128(reinterpret_cast<const __m128i*>(bytes))));
 }
 
 // Quad i as 0..15 in the low bits of each byte.
@@ -42,7 +45,8 @@ struct ReaderQ4_1 {
   static constexpr bool kHalves = false;
   static constexpr float kFinalScale = 1.0f;
 
-  ReaderQ4_1(const uint8_t* pair, uint32_t group) : block(reinterpret_cast<const PairQ4_1*>(pair)[group]) {}
+  ReaderQ4_1(const uint8_t* pair, uint32_t group)
+      : block(reinterpret_cast<const PairQ4_1*>(pair)[group]) {}
   __m512i Quad(int i, int panel) const { return LowNibbleQuad(block.q, i, panel); }
   __m512 Scale(int, int panel) const { return LoadHalves(block.scale[panel]); }
   __m512 Min(int panel) const { return LoadHalves(block.min[panel]); }
@@ -55,7 +59,8 @@ struct ReaderQ4_0 {
   static constexpr bool kHalves = false;
   static constexpr float kFinalScale = 1.0f / 16;
 
-  ReaderQ4_0(const uint8_t* pair, uint32_t group) : block(reinterpret_cast<const PairQ4_0*>(pair)[group]) {}
+  ReaderQ4_0(const uint8_t* pair, uint32_t group)
+      : block(reinterpret_cast<const PairQ4_0*>(pair)[group]) {}
   // 16 q = 16 (q - 8) + 128: the nibble stays in, or moves to, the high half of the byte.
   __m512i Quad(int i, int panel) const {
     const __m512i both = LoadQuad(block.q[i / 2][panel]);
@@ -72,7 +77,8 @@ struct ReaderQ8_0 {
   static constexpr bool kHalves = false;
   static constexpr float kFinalScale = 1.0f;
 
-  ReaderQ8_0(const uint8_t* pair, uint32_t group) : block(reinterpret_cast<const PairQ8_0*>(pair)[group]) {}
+  ReaderQ8_0(const uint8_t* pair, uint32_t group)
+      : block(reinterpret_cast<const PairQ8_0*>(pair)[group]) {}
   __m512i Quad(int i, int panel) const { return LoadQuad(block.q[i][panel]); }
   __m512 Scale(int, int panel) const { return LoadHalves(block.scale[panel]); }
 
@@ -91,7 +97,8 @@ struct ReaderQ4_K {
     return _mm512_mul_ps(LoadHalves(block.d[panel]), LoadUnsigned(group.scale[panel]));
   }
   __m512 Min(int panel) const {
-    const __m512 product = _mm512_mul_ps(LoadHalves(block.d_min[panel]), LoadUnsigned(group.min[panel]));
+    const __m512 product =
+        _mm512_mul_ps(LoadHalves(block.d_min[panel]), LoadUnsigned(group.min[panel]));
     return _mm512_sub_ps(_mm512_setzero_ps(), product);
   }
 
@@ -113,7 +120,8 @@ struct ReaderQ6_K {
     const __m512i high_bits = LoadQuad(group.high[i / 4][panel]);
     const __m512i high = i % 4 == 3 ? high_bits : _mm512_slli_epi16(high_bits, 6 - 2 * (i % 4));
     constexpr int kTakeSecondWhereMask = 0xCA;  // mask ? low : high
-    const __m512i merged = _mm512_ternarylogic_epi32(_mm512_set1_epi8(0x3C), low, high, kTakeSecondWhereMask);
+    const __m512i merged =
+        _mm512_ternarylogic_epi32(_mm512_set1_epi8(0x3C), low, high, kTakeSecondWhereMask);
     return _mm512_and_si512(merged, _mm512_set1_epi8(static_cast<char>(0xFC)));
   }
   __m512 Scale(int half, int panel) const {
@@ -139,7 +147,8 @@ struct ReaderUnpacked {
   static constexpr float kFinalScale = Packed::kFinalScale;
   using Group = UnpackedGroup<kHalves>;
 
-  ReaderUnpacked(const uint8_t* pair, uint32_t group) : block(reinterpret_cast<const Group*>(pair)[group]) {}
+  ReaderUnpacked(const uint8_t* pair, uint32_t group)
+      : block(reinterpret_cast<const Group*>(pair)[group]) {}
   __m512i Quad(int i, int panel) const { return LoadQuad(block.q[i][panel]); }
   __m512 Scale(int half, int panel) const { return _mm512_load_ps(block.scale[half][panel]); }
   __m512 Min(int panel) const { return _mm512_load_ps(block.min[panel]); }

@@ -1,13 +1,15 @@
 // Layout kPanels: weights in the exact order in which a tile reads them.
 //
-// Columns of results are taken 32 at a time: a *pair* of panels of 16 columns, one column a SIMD lane. A pair holds all of
-// K, and pairs follow one another, so that a thread which computes neighbouring pairs reads memory strictly in address
-// order. That order is worth more than 2x in decoding: hardware prefetchers follow it, and nothing else comes close.
+// Columns of results are taken 32 at a time: a *pair* of panels of 16 columns, one column a SIMD
+// lane. A pair holds all of K, and pairs follow one another, so that a thread which computes
+// neighbouring pairs reads memory strictly in address order. That order is worth more than 2x in
+// decoding: hardware prefetchers follow it, and nothing else comes close.
 //
-// Within a pair, k runs in groups of 32 = 8 quads of 4. A quad of a panel is 64 bytes, byte 4*lane + i being element
-// k = 4*quad + i of column `lane`: one operand of vpdpbusd. Quantised weights are unsigned, offset so that a 0 of the file's
-// formula is 128 (Q4_0 shifted left by 4, Q6_K by 2, which their results are scaled back for) or kept as they are and
-// accompanied by minima (Q4_1, Q4_K). Columns that pad the last pair are all zero bits: scale 0.
+// Within a pair, k runs in groups of 32 = 8 quads of 4. A quad of a panel is 64 bytes, byte 4*lane
+// + i being element k = 4*quad + i of column `lane`: one operand of vpdpbusd. Quantised weights are
+// unsigned, offset so that a 0 of the file's formula is 128 (Q4_0 shifted left by 4, Q6_K by 2,
+// which their results are scaled back for) or kept as they are and accompanied by minima (Q4_1,
+// Q4_K). Columns that pad the last pair are all zero bits: scale 0.
 //
 //   type   bytes of a pair  per k   bits a weight
 //   Q4_0    576 / 32 k      18      4.5
@@ -31,7 +33,8 @@ using PairHalves = uint16_t[2][kPanelColumns];  // One f16 per column.
 using PairBytes = uint8_t[2][kPanelColumns];
 using PairQuad = uint8_t[2][64];
 
-// 8 quads of 4-bit weights: entry i has quad 2i in the low nibbles and quad 2i + 1 in the high ones.
+// 8 quads of 4-bit weights: entry i has quad 2i in the low nibbles and quad 2i + 1 in the high
+// ones.
 using PairNibbles = PairQuad[4];
 
 struct PairQ4_0 {
@@ -64,8 +67,10 @@ struct PairQ6_K {
   PairHalves d;
   struct Group {
     PairNibbles low;
-    PairQuad high[2];    // high[h]: bits 4 and 5 of quads 4h .. 4h + 3, two bits each, the lowest quad lowest.
-    PairBytes scale[2];  // int8; [h]: of quads 4h .. 4h + 3.
+    // [h]: bits 4 and 5 of quads 4h .. 4h + 3, two bits each, the lowest quad lowest.
+    PairQuad high[2];
+    // int8; [h]: of quads 4h .. 4h + 3.
+    PairBytes scale[2];
   } groups[8];
 };
 

@@ -1,5 +1,5 @@
-// How the rows of a part are laid out in bytes, one group of functions per PackedLayout. For packed_matrix.cc and the
-// matmuls that read them.
+// How the rows of a part are laid out in bytes, one group of functions per PackedLayout. For
+// packed_matrix.cc and the matmuls that read them.
 #pragma once
 
 #include <cstdint>

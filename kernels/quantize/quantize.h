@@ -1,4 +1,5 @@
-// Rows of f32 into Activations, in the format that the next matmul wants (see matmul/activations.h for the formula).
+// Rows of f32 into Activations, in the format that the next matmul wants (see matmul/activations.h
+// for the formula).
 //
 //   x   [rows, columns] f32, rows x_stride elements apart
 //   y   Activations, Reset() by the op to (format, rows, columns)

@@ -1,7 +1,9 @@
-// Quantisation of a block of kRowBlock rows, shared by quantize and rms_norm. Only for files compiled for AVX-512.
+// Quantisation of a block of kRowBlock rows, shared by quantize and rms_norm. Only for files
+// compiled for AVX-512.
 //
-// Rows are taken four at a time, so that maxima, rounding and sums of four rows share their shuffles. `load(row, k)` gives
-// elements k .. k + 15 of a row of the block (zero past the end of the row).
+// Rows are taken four at a time, so that maxima, rounding and sums of four rows share their
+// shuffles. `load(row, k)` gives elements k .. k + 15 of a row of the block (zero past the end of
+// the row).
 #pragma once
 
 #include <immintrin.h>
@@ -21,7 +23,8 @@ inline __m128 RowMaxima(const __m512 (&v)[4]) {
   const __m512d d23 = _mm512_castps_pd(v23);
   const __m512 v0123 = _mm512_max_ps(_mm512_castpd_ps(_mm512_unpacklo_pd(d01, d23)),
                                      _mm512_castpd_ps(_mm512_unpackhi_pd(d01, d23)));
-  const __m256 half = _mm256_max_ps(_mm512_castps512_ps256(v0123), _mm512_extractf32x8_ps(v0123, 1));
+  const __m256 half =
+      _mm256_max_ps(_mm512_castps512_ps256(v0123), _mm512_extractf32x8_ps(v0123, 1));
   return _mm_max_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
 }
 
@@ -35,11 +38,14 @@ inline __m512i RoundToQuads(const __m512 (&v)[4]) {
 // Lane r of the result: the sum of the 16 bytes of row r.
 inline __m128i RowSums(__m512i quads) {
   const __m512i sums = _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_set1_epi8(1), quads);
-  const __m256i half = _mm256_add_epi32(_mm512_castsi512_si256(sums), _mm512_extracti64x4_epi64(sums, 1));
+  const __m256i half =
+      _mm256_add_epi32(_mm512_castsi512_si256(sums), _mm512_extracti64x4_epi64(sums, 1));
   return _mm_add_epi32(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
 }
 
-inline __m128i TimesMinus128(__m128i v) { return _mm_sub_epi32(_mm_setzero_si128(), _mm_slli_epi32(v, 7)); }
+inline __m128i TimesMinus128(__m128i v) {
+  return _mm_sub_epi32(_mm_setzero_si128(), _mm_slli_epi32(v, 7));
+}
 
 // Rows [kFirst, kFirst + kCount) of the block, kCount <= 4; elements k .. k + 31.
 template <uint32_t kFirst, uint32_t kCount, typename Load>
@@ -67,9 +73,12 @@ inline void QuantizeRows(Load load, uint32_t k, ActivationGroup& group) {
     for (uint32_t r = 0; r < 4; ++r) x[half][r] = _mm512_mul_ps(x[half][r], inverse[r]);
     const __m512i quads = RoundToQuads(x[half]);
     const __m128i quad[4] = {_mm512_castsi512_si128(quads), _mm512_extracti32x4_epi32(quads, 1),
-                             _mm512_extracti32x4_epi32(quads, 2), _mm512_extracti32x4_epi32(quads, 3)};
+                             _mm512_extracti32x4_epi32(quads, 2),
+                             _mm512_extracti32x4_epi32(quads, 3)};
 #pragma GCC unroll 4
-    for (uint32_t i = 0; i < 4; ++i) _mm_mask_storeu_epi32(group.q[4 * half + i][kFirst], kRows, quad[i]);
+    for (uint32_t i = 0; i < 4; ++i) {
+      _mm_mask_storeu_epi32(group.q[4 * half + i][kFirst], kRows, quad[i]);
+    }
     const __m128i half_sum = RowSums(quads);
     sum = _mm_add_epi32(sum, half_sum);
     _mm_mask_storeu_epi32(group.half_start[half] + kFirst, kRows, TimesMinus128(half_sum));

@@ -14,8 +14,10 @@ void QuantizeGroup(const float* x, uint32_t lane, ActivationGroup& group) {
   const float inverse = zero ? 0.0f : 127.0f / max;
   int32_t half_sums[2] = {0, 0};
   for (uint32_t k = 0; k < kGroupElements; ++k) {
-    const float scaled = x[k] * inverse > -127.0f ? std::min(x[k] * inverse, 127.0f) : -127.0f;  // NaN: -127.
-    const auto q = static_cast<int8_t>(std::nearbyint(scaled));  // The rounding mode is to nearest, ties to even.
+    const float scaled = x[k] * inverse;
+    const float clamped = scaled > -127.0f ? std::min(scaled, 127.0f) : -127.0f;  // NaN: -127.
+    // The rounding mode is to nearest, ties to even.
+    const auto q = static_cast<int8_t>(std::nearbyint(clamped));
     group.q[k / 4][lane][k % 4] = q;
     half_sums[k / 16] += q;
   }

@@ -1,5 +1,6 @@
-// RMSNorm on CUDA: the contract of rms_norm.h, compiled wherever the toolkit is, so that the contract stays one that a GPU
-// can honour. One thread block a token, one warp a group of 32 elements.
+// RMSNorm on CUDA: the contract of rms_norm.h, compiled wherever the toolkit is, so that the
+// contract stays one that a GPU can honour. One thread block a token, one warp a group of 32
+// elements.
 #include <cuda_runtime.h>
 
 #include "base/check.h"
@@ -24,7 +25,9 @@ struct Rows {
 // The sum over `width` neighbouring lanes, in each of them.
 template <typename T>
 __device__ T SumOverLanes(T value, uint32_t width) {
-  for (uint32_t offset = width / 2; offset > 0; offset /= 2) value += __shfl_xor_sync(kAllLanes, value, offset);
+  for (uint32_t offset = width / 2; offset > 0; offset /= 2) {
+    value += __shfl_xor_sync(kAllLanes, value, offset);
+  }
   return value;
 }
 
@@ -68,7 +71,8 @@ __global__ void RmsNormKernel(Rows rows) {
   const uint32_t token = blockIdx.x;
   const uint64_t row = args.row_indices != nullptr ? args.row_indices[token] : token;
   float* x = args.x + row * args.x_stride;
-  const float* residual = args.residual != nullptr ? args.residual + row * args.residual_stride : nullptr;
+  const float* residual =
+      args.residual != nullptr ? args.residual + row * args.residual_stride : nullptr;
 
   float sum_of_squares = 0.0f;
   for (uint32_t h = threadIdx.x; h < args.hidden; h += kThreads) {
@@ -78,8 +82,8 @@ __global__ void RmsNormKernel(Rows rows) {
   const float mean = SumOverBlock(sum_of_squares) / static_cast<float>(args.hidden);
   const float scale = 1.0f / sqrtf(mean + args.epsilon);
 
-  // A thread meets the elements it has added to itself, so x needs no barrier. kInt8: hidden is a multiple of a warp, so
-  // a warp's lanes stay together.
+  // A thread meets the elements it has added to itself, so x needs no barrier. kInt8: hidden is a
+  // multiple of a warp, so a warp's lanes stay together.
   const uint64_t block = token / kRowBlock;
   const uint32_t lane = token % kRowBlock;
   for (uint32_t h = threadIdx.x; h < args.hidden; h += kThreads) {

@@ -29,7 +29,8 @@ void RmsNormReference(const RmsNormArgs& args, KernelContext&) {
     }
     double sum_of_squares = 0.0;
     for (uint32_t h = 0; h < args.hidden; ++h) sum_of_squares += double{x[h]} * x[h];
-    const auto scale = static_cast<float>(1.0 / std::sqrt(sum_of_squares / args.hidden + args.epsilon));
+    const auto scale =
+        static_cast<float>(1.0 / std::sqrt(sum_of_squares / args.hidden + args.epsilon));
     for (uint32_t h = 0; h < args.hidden; ++h) normed[h] = x[h] * scale * args.weight[h];
     QuantizeRowReference(normed.data(), token, *args.y);
   }

@@ -1,4 +1,5 @@
-// The reference against plain f64 arithmetic on dequantised weights: the outer anchor of every level's conformance.
+// The reference against plain f64 arithmetic on dequantised weights: the outer anchor of every
+// level's conformance.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -44,10 +45,20 @@ TEST_P(MatmulReferenceTest, IsTheProductOfDequantisedWeights) {
   const auto weights = PackedMatrix::Open({bytes.data(), bytes.size()});
   ASSERT_TRUE(weights.ok()) << weights.status();
   Activations y(kRows, kK);
-  QuantizeReference({.x = x.data(), .x_stride = kK, .rows = kRows, .columns = kK,
-                     .format = weights->activation_format(), .y = &y}, context);
-  MatmulReference({.x = &y, .weights = &*weights, .bias = bias.data(), .epilogue = Epilogue::kAdd,
-                   .out = out.data(), .out_stride = kN}, context);
+  QuantizeReference({.x = x.data(),
+                     .x_stride = kK,
+                     .rows = kRows,
+                     .columns = kK,
+                     .format = weights->activation_format(),
+                     .y = &y},
+                    context);
+  MatmulReference({.x = &y,
+                   .weights = &*weights,
+                   .bias = bias.data(),
+                   .epilogue = Epilogue::kAdd,
+                   .out = out.data(),
+                   .out_stride = kN},
+                  context);
 
   std::vector<float> row(kK);
   for (uint32_t n = 0; n < kN; ++n) {
@@ -59,7 +70,8 @@ TEST_P(MatmulReferenceTest, IsTheProductOfDequantisedWeights) {
         sum += values[k] * row[k];
         size += std::abs(values[k] * row[k]);
       }
-      EXPECT_NEAR(out[m * kN + n], sum + bias[n] + 1.0, 1e-6 * size + 1e-6) << "row " << m << " column " << n;
+      EXPECT_NEAR(out[m * kN + n], sum + bias[n] + 1.0, 1e-6 * size + 1e-6)
+          << "row " << m << " column " << n;
     }
   }
 }
@@ -74,7 +86,8 @@ TEST(QuantizeReference, ErrorIsAtMostHalfAStepOfTheGroup) {
   for (uint32_t k = 0; k < kColumns; ++k) x[k] = std::sin(1.7f * k) * (k < 32 ? 1e-3f : 1e3f);
   for (uint32_t k = 64; k < kColumns; ++k) x[k] = 0.0f;
   Activations y(1, kColumns);
-  QuantizeReference({.x = x.data(), .x_stride = kColumns, .rows = 1, .columns = kColumns, .y = &y}, context);
+  QuantizeReference({.x = x.data(), .x_stride = kColumns, .rows = 1, .columns = kColumns, .y = &y},
+                    context);
   const std::vector<double> values = Values(y, 0);
   for (uint32_t k = 0; k < kColumns; ++k) {
     EXPECT_NEAR(values[k], x[k], 0.5001 * y.Groups(0)[k / 32].scale[0]) << "at " << k;
@@ -99,8 +112,8 @@ TEST(PackedMatrix, RefusesBytesThatDoNotFit) {
 }
 
 TEST(MatrixSource, NamesWhatDoesNotStack) {
-  const RandomTensor q4(TensorType::kQ4_1, 8, 64, 1), f32(TensorType::kF32, 8, 64, 1), wide(TensorType::kQ4_1, 8, 96, 1),
-      q8(TensorType::kQ8_0, 8, 64, 1);
+  const RandomTensor q4(TensorType::kQ4_1, 8, 64, 1), f32(TensorType::kF32, 8, 64, 1),
+      wide(TensorType::kQ4_1, 8, 96, 1), q8(TensorType::kQ8_0, 8, 64, 1);
   EXPECT_TRUE(Validate({.tensors = {q4.view(), q8.view()}}).ok());
   EXPECT_FALSE(Validate({.tensors = {}}).ok());
   EXPECT_FALSE(Validate({.tensors = {q4.view(), TensorView{}}}).ok());

@@ -10,8 +10,9 @@
 
 namespace baton::kernels {
 
-inline constexpr TensorType kAllTypes[] = {TensorType::kF32,  TensorType::kF16,  TensorType::kBf16, TensorType::kQ4_0,
-                                           TensorType::kQ4_1, TensorType::kQ8_0, TensorType::kQ4_K, TensorType::kQ6_K};
+inline constexpr TensorType kAllTypes[] = {TensorType::kF32,  TensorType::kF16,  TensorType::kBf16,
+                                           TensorType::kQ4_0, TensorType::kQ4_1, TensorType::kQ8_0,
+                                           TensorType::kQ4_K, TensorType::kQ6_K};
 
 // Owns the bytes of a TensorView. Weights are about normal with deviation 0.05.
 class RandomTensor {
@@ -22,7 +23,9 @@ class RandomTensor {
     view_.data = bytes_.data();
     std::mt19937 random(seed);
     const uint64_t block_count = rows * columns / BlockElements(type);
-    for (uint64_t i = 0; i < block_count; ++i) FillBlock(bytes_.data() + i * BlockBytes(type), random);
+    for (uint64_t i = 0; i < block_count; ++i) {
+      FillBlock(bytes_.data() + i * BlockBytes(type), random);
+    }
   }
 
   const TensorView& view() const { return view_; }
@@ -47,18 +50,25 @@ class RandomTensor {
     }
     for (uint32_t i = 0; i < BlockBytes(view_.type); ++i) block[i] = static_cast<uint8_t>(random());
     switch (view_.type) {
-      case TensorType::kQ4_0: PutHalf(block, 0.01f * near_one(random)); break;
+      case TensorType::kQ4_0:
+        PutHalf(block, 0.01f * near_one(random));
+        break;
       case TensorType::kQ4_1:
         PutHalf(block, 0.01f * near_one(random));
         PutHalf(block + 2, -0.075f * near_one(random) + weight(random));
         break;
-      case TensorType::kQ8_0: PutHalf(block, 0.0007f * near_one(random)); break;
+      case TensorType::kQ8_0:
+        PutHalf(block, 0.0007f * near_one(random));
+        break;
       case TensorType::kQ4_K:
         PutHalf(block, 0.0003f * near_one(random));
         PutHalf(block + 2, 0.002f * near_one(random));
         break;
-      case TensorType::kQ6_K: PutHalf(block + 208, 0.00005f * near_one(random)); break;
-      default: break;
+      case TensorType::kQ6_K:
+        PutHalf(block + 208, 0.00005f * near_one(random));
+        break;
+      default:
+        break;
     }
   }
 

@@ -1,4 +1,5 @@
-// The CUDA source of rms_norm against the reference. Built where the toolkit is, skipped in sight where no GPU is.
+// The CUDA source of rms_norm against the reference. Built where the toolkit is, skipped in sight
+// where no GPU is.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -43,9 +44,16 @@ TEST_P(RmsNormCudaTest, AgreesWithTheReference) {
   std::vector<float> x_want(x.data(), x.data() + kTokens * kHidden);
   Activations want(kTokens, kHidden), got(kTokens, kHidden);
   const CudaVisible rows(got.Groups(0), got.bytes());
-  RmsNormArgs args = {.x = x_want.data(), .x_stride = kHidden, .residual = residual.data(), .residual_stride = kHidden,
-                      .weight = weight.data(), .tokens = kTokens, .hidden = kHidden, .epsilon = 1e-5f,
-                      .format = GetParam(), .y = &want};
+  RmsNormArgs args = {.x = x_want.data(),
+                      .x_stride = kHidden,
+                      .residual = residual.data(),
+                      .residual_stride = kHidden,
+                      .weight = weight.data(),
+                      .tokens = kTokens,
+                      .hidden = kHidden,
+                      .epsilon = 1e-5f,
+                      .format = GetParam(),
+                      .y = &want};
   RmsNormReference(args, context);
   args.x = x.data();
   args.y = &got;
@@ -58,11 +66,13 @@ TEST_P(RmsNormCudaTest, AgreesWithTheReference) {
       ASSERT_EQ(x.data()[token * kHidden + k], x_want[token * kHidden + k]);
       if (GetParam() == ActivationFormat::kF32) {
         const float wanted = want.Floats(block)[k * kRowBlock + lane];
-        ASSERT_NEAR(got.Floats(block)[k * kRowBlock + lane], wanted, 1e-5f * std::abs(wanted)) << token << ", " << k;
+        ASSERT_NEAR(got.Floats(block)[k * kRowBlock + lane], wanted, 1e-5f * std::abs(wanted))
+            << token << ", " << k;
       } else {
         const ActivationGroup& a = got.Groups(block)[k / 32];
         const ActivationGroup& b = want.Groups(block)[k / 32];
-        ASSERT_LE(std::abs(a.q[k % 32 / 4][lane][k % 4] - b.q[k % 32 / 4][lane][k % 4]), 1) << token << ", " << k;
+        ASSERT_LE(std::abs(a.q[k % 32 / 4][lane][k % 4] - b.q[k % 32 / 4][lane][k % 4]), 1)
+            << token << ", " << k;
         ASSERT_NEAR(a.scale[lane], b.scale[lane], 1e-5f * b.scale[lane]);
         ASSERT_NEAR(a.sum[lane], b.sum[lane], 4.0f * b.scale[lane]);
         ASSERT_EQ(a.start[lane], a.half_start[0][lane] + a.half_start[1][lane]);
@@ -71,8 +81,11 @@ TEST_P(RmsNormCudaTest, AgreesWithTheReference) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Formats, RmsNormCudaTest, testing::Values(ActivationFormat::kInt8, ActivationFormat::kF32),
-                         [](const auto& info) { return info.param == ActivationFormat::kInt8 ? "Int8" : "F32"; });
+INSTANTIATE_TEST_SUITE_P(Formats, RmsNormCudaTest,
+                         testing::Values(ActivationFormat::kInt8, ActivationFormat::kF32),
+                         [](const auto& info) {
+                           return info.param == ActivationFormat::kInt8 ? "Int8" : "F32";
+                         });
 
 }  // namespace
 }  // namespace baton::kernels

@@ -94,7 +94,8 @@ TEST(DequantizeRow, Q4_K) {
   PutHalf(block, 0, 0.5f);
   PutHalf(block, 2, 0.25f);
   uint8_t* scales = &block[4];
-  // Group 2: scale 33, min 17, in the first 8 bytes. Group 6: scale 45 = 0b10'1101, min 52 = 0b11'0100, split.
+  // Group 2: scale 33, min 17, in the first 8 bytes. Group 6: scale 45 = 0b10'1101, min 52 =
+  // 0b11'0100, split.
   scales[2] = 33 | 0b10 << 6;
   scales[6] = 17 | 0b11 << 6;
   scales[10] = 0b1101 | 0b0100 << 4;
@@ -111,7 +112,7 @@ TEST(DequantizeRow, Q6_K) {
   std::vector<uint8_t> block(210);
   PutHalf(block, 208, 0.5f);
   for (int i = 0; i < 16; ++i) block[192 + i] = static_cast<uint8_t>(i - 8);
-  block[64 + 32] = 0xA0;       // Second half, run 3 (elements 224..255): high nibble of byte 32 is 10.
+  block[64 + 32] = 0xA0;  // Second half, run 3 (elements 224..255): high nibble of byte 32 is 10.
   block[128 + 32] = 0b11 << 6;  // Its high pair.
   const std::vector<float> w = Dequantize(TensorType::kQ6_K, block);
   EXPECT_EQ(w[224], 0.5f * (14 - 8) * (10 + 48 - 32));

@@ -17,7 +17,8 @@ TEST(TileQueue, HandsOutEachTileOnce) {
       TileQueue tiles(count, threads);
       std::vector<int> claimed(count);
       for (uint32_t tile; tiles.Claim(threads - 1, tile);) ++claimed[tile];
-      EXPECT_EQ(claimed, std::vector<int>(count, 1)) << threads << " threads, " << count << " tiles";
+      EXPECT_EQ(claimed, std::vector<int>(count, 1))
+          << threads << " threads, " << count << " tiles";
     }
   }
 }
@@ -54,7 +55,8 @@ TEST_P(ThreadPoolTest, RegionsAreOrdered) {
   std::vector<uint64_t> values(64, 1);
   for (int region = 0; region < 30; ++region) {
     std::vector<uint64_t> next(values.size());
-    context.ForEachTile(values.size(), [&](uint32_t i, uint32_t) { next[i] = values[i] + values[(i + 1) % 64]; });
+    context.ForEachTile(values.size(),
+                        [&](uint32_t i, uint32_t) { next[i] = values[i] + values[(i + 1) % 64]; });
     values = next;
   }
   EXPECT_EQ(values, std::vector<uint64_t>(64, uint64_t{1} << 30));

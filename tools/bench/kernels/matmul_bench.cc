@@ -1,8 +1,10 @@
-// Speed of matmul, with quantisation of the rows, beside what the machine can do (measured in the same run):
+// Speed of matmul, with quantisation of the rows, beside what the machine can do (measured in the
+// same run):
 //
 //   matmul_bench [TYPE [N K [THREADS]]]      matmul_bench Q4_1 3072 576 2
 //
-// M <= 32 reads 96 MB of different matrices in turn, as decoding does; larger M use one that stays in cache, as prefill.
+// M <= 32 reads 96 MB of different matrices in turn, as decoding does; larger M use one that stays
+// in cache, as prefill.
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
@@ -59,11 +61,18 @@ class Bench {
     std::vector<double> seconds;
     const double end = NowSeconds() + 0.25;
     for (size_t i = 0; seconds.size() < 5 || NowSeconds() < end; ++i) {
-      const kernels::PackedMatrix& weights = matrices_[rows <= kDecodeRowsMax ? i % matrices_.size() : 0];
+      const kernels::PackedMatrix& weights =
+          matrices_[rows <= kDecodeRowsMax ? i % matrices_.size() : 0];
       const double start = NowSeconds();
-      ops_.quantize({.x = x.data(), .x_stride = shape_.k, .rows = rows, .columns = shape_.k,
-                     .format = weights.activation_format(), .y = &y}, context_);
-      ops_.matmul({.x = &y, .weights = &weights, .out = out.data(), .out_stride = shape_.n}, context_);
+      ops_.quantize({.x = x.data(),
+                     .x_stride = shape_.k,
+                     .rows = rows,
+                     .columns = shape_.k,
+                     .format = weights.activation_format(),
+                     .y = &y},
+                    context_);
+      ops_.matmul({.x = &y, .weights = &weights, .out = out.data(), .out_stride = shape_.n},
+                  context_);
       seconds.push_back(NowSeconds() - start);
     }
     std::nth_element(seconds.begin(), seconds.begin() + seconds.size() / 2, seconds.end());
@@ -85,10 +94,12 @@ void Run(const Shape& shape, uint32_t threads, double peak_gops, double stream_g
   for (uint32_t rows : {1u, 2u, 4u, 8u, 16u, 32u, 33u, 64u, 128u, 512u}) {
     const double seconds = bench.Seconds(rows);
     const double gops = 2.0 * rows * shape.n * shape.k / seconds / 1e9;
-    std::printf("%-4s N %5u K %5u M %4u  %9.2f us  %6.0f GOP/s  %3.0f %% of peak", type.c_str(), shape.n, shape.k, rows,
-                seconds * 1e6, gops, 100 * gops / peak_gops);
+    std::printf("%-4s N %5u K %5u M %4u  %9.2f us  %6.0f GOP/s  %3.0f %% of peak", type.c_str(),
+                shape.n, shape.k, rows, seconds * 1e6, gops, 100 * gops / peak_gops);
     const double gbs = static_cast<double>(bench.matrix_bytes()) / seconds / 1e9;
-    if (rows <= kDecodeRowsMax) std::printf("  %5.1f GB/s  %3.0f %% of a stream read", gbs, 100 * gbs / stream_gbs);
+    if (rows <= kDecodeRowsMax) {
+      std::printf("  %5.1f GB/s  %3.0f %% of a stream read", gbs, 100 * gbs / stream_gbs);
+    }
     std::printf("\n");
     std::fflush(stdout);
   }
@@ -106,7 +117,8 @@ int Main(int argc, char** argv) {
   const uint32_t threads = argc > 4 ? std::atoi(argv[4]) : std::thread::hardware_concurrency();
   const double peak_gops = Int8Gops(threads);
   const double stream_gbs = ReadGigabytesPerSecond(threads, 96);
-  std::printf("%u threads: int8 peak %.0f GOP/s, stream read %.1f GB/s\n", threads, peak_gops, stream_gbs);
+  std::printf("%u threads: int8 peak %.0f GOP/s, stream read %.1f GB/s\n", threads, peak_gops,
+              stream_gbs);
   const TensorType type = TypeNamed(argc > 1 ? argv[1] : "Q4_1");
   if (argc > 3) {
     const int n = std::atoi(argv[2]), k = std::atoi(argv[3]);
