@@ -21,10 +21,11 @@ using google::protobuf::UnknownFieldSet;
 // Deeper than any of our messages nests.
 constexpr int kDepthMax = 8;
 
+// Empty if they cannot be had.
 std::string JoinSlices(const grpc::ByteBuffer& bytes) {
   std::vector<grpc::Slice> slices;
-  CHECK(bytes.Dump(&slices).ok());
   std::string joined;
+  if (!bytes.Dump(&slices).ok()) return joined;
   joined.reserve(bytes.Length());
   for (const grpc::Slice& slice : slices) {
     joined.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
@@ -60,6 +61,8 @@ std::optional<std::string> FindBadText(const Descriptor& type, const UnknownFiel
 }  // namespace
 
 absl::Status ParseMessage(const grpc::ByteBuffer& bytes, google::protobuf::Message& message) {
+  // A call may end, or be cancelled, before its message: gRPC serves it nevertheless.
+  if (!bytes.Valid()) return absl::InvalidArgumentError("the call ended without a request");
   grpc::ByteBuffer copy = bytes;  // Of references; parsing empties it.
   grpc::ProtoBufferReader reader(&copy);
   if (reader.status().ok() && message.ParseFromZeroCopyStream(&reader)) return absl::OkStatus();

@@ -11,7 +11,7 @@
 namespace baton::router {
 
 // INVALID_ARGUMENT, naming the string field and the offset of the first byte that is not UTF-8, or
-// the message's type when the bytes are no such message at all.
+// the message's type when the bytes are no such message at all. `bytes` may be of no message.
 absl::Status ParseMessage(const grpc::ByteBuffer& bytes, google::protobuf::Message& message);
 
 void SerializeMessage(const google::protobuf::Message& message, grpc::ByteBuffer& bytes);

@@ -4,6 +4,7 @@ import math
 import socket
 import struct
 import subprocess
+import threading
 import time
 
 import grpc
@@ -131,6 +132,19 @@ def test_bad_requests_do_not_disturb_a_running_answer(tiny_cluster):
         make, code, words = list(GENERATE_CASES.values())[index % len(GENERATE_CASES)]
         refused(lambda: list(tiny_cluster.stub.Generate(make(), timeout=10)), code, *words)
     assert got == want
+
+
+def test_calls_that_end_before_their_request(tiny_cluster):
+    """Half-closed without a message, and cancelled before one: the router answers, and goes on."""
+    with grpc.insecure_channel(tiny_cluster.client_address) as channel:
+        raw = channel.stream_stream("/baton.v1.InferenceService/Generate", request_serializer=bytes,
+                                    response_deserializer=bytes)
+        refused(lambda: list(raw(iter(()), timeout=10)), INVALID, "without a request")
+        for _ in range(100):
+            never = threading.Event()
+            raw(iter(never.wait, True), timeout=10).cancel()
+            never.set()
+    assert len(generate(tiny_cluster.stub, [5], stop={"max_tokens": 3, "ignore_eos": True}).tokens) == 3
 
 
 def test_two_thousand_idle_connections(tiny_cluster):

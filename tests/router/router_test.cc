@@ -390,6 +390,30 @@ TEST_F(RouterTest, TextThatIsNotUtf8IsRefusedByName) {
   EXPECT_THAT(call("Generate", "\x22\x01\xFF"), HasSubstr("sampling is malformed"));
 }
 
+// Half-closed before any message; a cancel that overtakes the message looks the same.
+TEST_F(RouterTest, ACallWithoutARequestIsRefused) {
+  Start();
+  for (const std::string method : {"Generate", "Chat", "Tokenize", "Detokenize"}) {
+    struct Silent final : grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
+      void OnDone(const grpc::Status& ended) override {
+        status = ended;
+        done.Notify();
+      }
+      grpc::Status status;
+      absl::Notification done;
+    } silent;
+    grpc::ClientContext context;
+    grpc::GenericStub raw(channel_);
+    raw.PrepareBidiStreamingCall(&context, "/baton.v1.InferenceService/" + method,
+                                 grpc::StubOptions(), &silent);
+    silent.StartWritesDone();
+    silent.StartCall();
+    silent.done.WaitForNotification();
+    EXPECT_EQ(silent.status.error_code(), kInvalidArgument) << method;
+    EXPECT_THAT(silent.status.error_message(), HasSubstr("without a request")) << method;
+  }
+}
+
 TEST_F(RouterTest, LogprobsCarryBytesAndPromptLogprobsComeFirst) {
   Start();
   FakeWorker& prefill = AddWorker({.answers = false});
