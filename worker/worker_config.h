@@ -52,6 +52,10 @@ struct WorkerConfig {
   int nice = 0;                            // [0, 19]
   absl::Duration drain_timeout = absl::Seconds(30);  // [0, 1 day]
   base::LogLevel log_level = base::LogLevel::INFO;
+
+#ifdef BATON_PLANTED_FAULTS
+  std::string planted_fault;               // Empty, stale_block or wrong_position: see runner.h.
+#endif
 };
 
 // INVALID_ARGUMENT, naming the field, its value and the legal range.

@@ -66,6 +66,10 @@ ABSL_FLAG(int32_t, nice, Defaults().nice,
 ABSL_FLAG(absl::Duration, drain_timeout, Defaults().drain_timeout,
           "On SIGTERM, how long requests may go on. A second signal ends the process at once.");
 ABSL_FLAG(std::string, log_level, "info", "debug, info, warning or error; logs go to stderr.");
+#ifdef BATON_PLANTED_FAULTS
+ABSL_FLAG(std::string, planted_fault, "",
+          "Test builds only: a defect in every decode row, stale_block or wrong_position.");
+#endif
 
 namespace baton::worker {
 namespace {
@@ -118,6 +122,9 @@ absl::StatusOr<WorkerConfig> ConfigFromFlags(WorkerRole role) {
   ASSIGN_OR_RETURN(config.kv_type, ParseKvType(absl::GetFlag(FLAGS_kv_dtype)));
   ASSIGN_OR_RETURN(config.metrics_port,
                    ParseMetricsPort(absl::GetFlag(FLAGS_metrics_port), role));
+#ifdef BATON_PLANTED_FAULTS
+  config.planted_fault = absl::GetFlag(FLAGS_planted_fault);
+#endif
   RETURN_IF_ERROR(Validate(config));
   return config;
 }

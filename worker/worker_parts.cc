@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 
@@ -32,7 +33,18 @@ absl::StatusOr<WorkerParts> WorkerParts::Make(const WorkerConfig& config,
 }
 
 runner::RunnerConfig RunnerConfigOf(const WorkerConfig& config) {
-  return {.chunk_tokens = config.chunk_tokens, .running_max = EffectiveRunningMax(config)};
+  runner::RunnerConfig runner{.chunk_tokens = config.chunk_tokens,
+                              .running_max = EffectiveRunningMax(config)};
+#ifdef BATON_PLANTED_FAULTS
+  if (config.planted_fault == "stale_block") {
+    runner.planted_fault = runner::PlantedFault::kStaleBlock;
+  } else if (config.planted_fault == "wrong_position") {
+    runner.planted_fault = runner::PlantedFault::kWrongPosition;
+  } else {
+    CHECK(config.planted_fault.empty()) << config.planted_fault;
+  }
+#endif
+  return runner;
 }
 
 RequestLimits LimitsOf(const WorkerParts& parts, const WorkerModel& model) {

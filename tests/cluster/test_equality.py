@@ -1,9 +1,11 @@
 """The same request gives the same tokens and log-probabilities, bit for bit, however it is served."""
 import concurrent.futures
+import pathlib
+import subprocess
 
 import pytest
 
-from cluster import generate, running
+from cluster import BIN, generate, running
 from serve import serving
 
 PROMPT_LENGTHS = (1, 7, 8, 31, 33, 100, 170)
@@ -60,6 +62,29 @@ def test_same_answers(tiny, expected, name):
     with running(tiny, **CONFIGURATIONS[name]) as cluster:
         check(expected, answers_alone(cluster.stub))
         cluster.wait_idle()
+
+
+def same_as_expected(expected, got):
+    return all(answer.same_as(want) for want, answer in zip(expected, got, strict=True))
+
+
+def test_another_order_of_sums_is_seen(tiny, expected):
+    """The comparison can fail: the reference adds in another order than AVX-512, which is another numerics class."""
+    flags = ["--cpu=reference"]
+    if "avx512_vnni" not in pathlib.Path("/proc/cpuinfo").read_text().split():
+        pytest.skip("this CPU runs the reference anyway")
+    with running(tiny, prefill_flags=flags, decode_flags=flags) as cluster:
+        assert not same_as_expected(expected, answers_alone(cluster.stub))
+
+
+@pytest.mark.parametrize("fault", ["stale_block", "wrong_position"])
+def test_a_planted_fault_is_seen(tiny, expected, fault):
+    """One wrong block or position in the decode worker, in builds that have such faults."""
+    shown = subprocess.run([BIN / "baton-decode-worker", "--help"], capture_output=True, text=True, timeout=30).stdout
+    if "--planted_fault" not in shown:
+        pytest.skip("this build has no planted faults")
+    with running(tiny, decode_flags=[f"--planted_fault={fault}"]) as cluster:
+        assert not same_as_expected(expected, answers_alone(cluster.stub))
 
 
 def test_same_answers_in_a_batch(tiny, expected):

@@ -16,6 +16,10 @@ using kernels::CpuLevel;
 using kernels::KvType;
 
 const ModelCase kModelCases[] = {
+    {"GoldenF32", "llama-f32"},
+    {"GoldenBf16", "llama-bf16"},
+    {"GoldenQ4_1", "tiny.Q4_1.gguf"},
+    {"GoldenQ6_K", "tiny.Q6_K.gguf"},
     {"TinyF32", "tiny-llama3.F32.gguf"},
     {.name = "TinyF32Reference",
      .file = "tiny-llama3.F32.gguf",
@@ -100,7 +104,7 @@ TEST_P(FaultTest, AReorderedSumIsSeen) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Faults, FaultTest,
-                         testing::Values(ModelCase{"TinyF32", "tiny-llama3.F32.gguf"}),
+                         testing::Values(ModelCase{"GoldenF32", "llama-f32"}),
                          [](const auto& info) { return info.param.name; });
 
 #endif
