@@ -7,6 +7,7 @@ import signal
 import subprocess
 import tempfile
 import time
+import urllib.request
 
 import grpc
 
@@ -148,6 +149,18 @@ def running(model, prefill=1, decode=1, router_flags=(), prefill_flags=(), decod
         yield cluster
     finally:
         cluster.stop()
+
+
+def scrape(process):
+    """The text of a process's metrics endpoint."""
+    with urllib.request.urlopen(f"http://{process.ready['metrics']}/metrics", timeout=10) as response:
+        return response.read().decode()
+
+
+def metrics(process):
+    """Each series' value, by its name with labels."""
+    lines = (line.rsplit(" ", 1) for line in scrape(process).splitlines() if line and not line.startswith("#"))
+    return {name: float(value) for name, value in lines}
 
 
 class Answer:

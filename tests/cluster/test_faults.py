@@ -7,7 +7,7 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from cluster import generate, generate_request, running, wait_until
+from cluster import generate, generate_request, metrics, running, wait_until
 
 LONG = {"max_tokens": 400, "ignore_eos": True}
 
@@ -55,6 +55,28 @@ def start_streams(cluster, count, stop=LONG):
         while (piece := next(call)).position + len(piece.token_ids) < 2:
             pass
     return calls
+
+
+def decode_rows(cluster):
+    decode = next(p for p in cluster.processes if "decode" in p.name)
+    return metrics(decode)['baton_worker_decode_rows_total{role="decode"}']
+
+
+def test_a_cancel_stops_the_engine_within_a_step(slow_cluster):
+    """Each step of a lone stream is one row: hardly any is computed once the client has gone."""
+    [call] = start_streams(slow_cluster, 1)
+    before = decode_rows(slow_cluster)
+    call.cancel()
+    slow_cluster.wait_idle()
+    assert decode_rows(slow_cluster) - before <= 4  # The step under way, the next, and the way of the cancel: 20 ms each.
+
+
+def test_a_deadline_stops_the_engine_within_a_step(slow_cluster):
+    before = decode_rows(slow_cluster)
+    call = slow_cluster.stub.Generate(generate_request([5] * 30, stop=LONG), timeout=0.4)
+    assert outcomes([call])[0][0] == "DEADLINE_EXCEEDED"
+    slow_cluster.wait_idle()
+    assert decode_rows(slow_cluster) - before <= 0.4 / 0.02 + 4
 
 
 def test_decode_worker_killed_mid_stream(slow_cluster):

@@ -1,14 +1,13 @@
 """Health, reflection, metrics, --help and --version of every process, as outside tools see them."""
 import re
 import subprocess
-import urllib.request
 
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 
-from cluster import BIN, Process, chat, generate, generate_request, pb, wait_until
+from cluster import BIN, Process, chat, generate, generate_request, metrics, pb, scrape, wait_until
 
 BINARIES = ("baton-router", "baton-prefill-worker", "baton-decode-worker", "baton")
 
@@ -36,11 +35,6 @@ def test_reflection(tiny_cluster):
             "baton.v1.DecodeWorkerService", "baton.v1.LinkService", "grpc.health.v1.Health"} <= services
 
 
-def scrape(process):
-    with urllib.request.urlopen(f"http://{process.ready['metrics']}/metrics", timeout=10) as response:
-        return response.read().decode()
-
-
 def test_metrics_pass_promtool(tiny_cluster):
     chat(tiny_cluster.stub, "hello", max_tokens=5)
     for process in tiny_cluster.processes:
@@ -50,10 +44,10 @@ def test_metrics_pass_promtool(tiny_cluster):
         assert result.returncode == 0, (process.name, result.stdout, result.stderr)
 
 
-def metrics(process):
-    """Each series' value, by its name with labels."""
-    lines = (line.rsplit(" ", 1) for line in scrape(process).splitlines() if line and not line.startswith("#"))
-    return {name: float(value) for name, value in lines}
+def wait_for_both(cluster):
+    """A worker that a busy machine held up for a second is suspect, and prompts are computed on the decode side."""
+    wait_until(lambda: generate(cluster.stub, [5], stop={"max_tokens": 2}).timings.HasField("handoff"), 20,
+               lambda: "an answer from both workers")
 
 
 def the(cluster, name):
@@ -65,6 +59,7 @@ def test_metrics_split_the_time(tiny_cluster):
     def observe():
         return metrics(tiny_cluster.router), metrics(prefill), metrics(decode)
     prefill, decode = the(tiny_cluster, "baton-prefill-worker"), the(tiny_cluster, "baton-decode-worker")
+    wait_for_both(tiny_cluster)
     tiny_cluster.wait_idle()
     before = observe()
     answer = generate(tiny_cluster.stub, [5] * 40, stop={"max_tokens": 9, "ignore_eos": True})
@@ -120,13 +115,21 @@ def test_help_and_version(binary):
 
 def test_logs_carry_the_request_id(tiny_cluster):
     """Of every process a request went through; and the client's own id beside the router's."""
-    request = generate_request([5, 6, 7], stop={"max_tokens": 3, "ignore_eos": True}, client_request_id="from-a-client")
-    request_id = next(tiny_cluster.stub.Generate(request, timeout=60)).request_id
+    wait_for_both(tiny_cluster)
+    request_id = generate(tiny_cluster.stub, [5, 6, 7], stop={"max_tokens": 3, "ignore_eos": True},
+                          client_request_id="from-a-client").request_id
     assert len(request_id) == 32
-    tiny_cluster.wait_idle()
     for process in tiny_cluster.processes:
         wait_until(lambda: request_id in process.log(), 10, lambda: f"{request_id} in {process.name}'s log")
     assert "from-a-client" in tiny_cluster.router.log()
+
+
+def test_default_ports():
+    """What the README and a newcomer rely on."""
+    shown = subprocess.run([BIN / "baton-router", "--help"], capture_output=True, text=True, timeout=30).stdout
+    defaults = dict(re.findall(r"--(\w+) \([^;]*?\);\s+default: ([^;]+);", shown))
+    assert (defaults["port"], defaults["worker_port"], defaults["metrics_port"]) == ("50051", "50050", "9400")
+    assert defaults["worker_wait"] == "5s"
 
 
 def test_status_command(tiny_cluster):
