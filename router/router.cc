@@ -1,6 +1,7 @@
 #include "router/router.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/escaping.h"
@@ -14,6 +15,7 @@ namespace {
 
 constexpr absl::Duration kWatchPeriod = absl::Milliseconds(100);
 // For streams whose status is on its way when the router stops.
+constexpr uint32_t kNoLimit = std::numeric_limits<uint32_t>::max();
 constexpr absl::Duration kStopGrace = absl::Seconds(1);
 
 // What a prompt holds and what text threads will work through.
@@ -166,7 +168,9 @@ void Router::NoteRefused(const absl::Status& why) { probe_.CountOutcome(OutcomeO
 // On a text thread.
 void Router::Prepare(RequestSpec spec, std::shared_ptr<AnswerSink> sink) {
   absl::StatusOr<EncodedPrompt> encoded = absl::CancelledError("the client is gone");
-  if (!sink->cancelled()) encoded = EncodePrompt(*model_, spec.prompt, absl::Now());
+  // At least one token is left for the answer.
+  const uint32_t tokens_max = model_->context_tokens > 0 ? model_->context_tokens - 1 : kNoLimit;
+  if (!sink->cancelled()) encoded = EncodePrompt(*model_, spec.prompt, absl::Now(), tokens_max);
   absl::Status status = encoded.status();
   if (status.ok() && encoded->tokens.empty()) {
     status = absl::InvalidArgumentError("the prompt has 0 tokens, must have at least 1");
@@ -214,7 +218,7 @@ absl::Status Router::Encode(const std::string& model_name, Prompt prompt, Encode
   const int64_t bytes = BytesOf(prompt);
   return text_pool_.Submit(bytes,
                            [this, prompt = std::move(prompt), done = std::move(done)]() mutable {
-                             done(EncodePrompt(*model_, prompt, absl::Now()));
+                             done(EncodePrompt(*model_, prompt, absl::Now(), kNoLimit));
                            });
 }
 

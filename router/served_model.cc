@@ -19,7 +19,13 @@ void PrependBos(const model::Tokenizer& tokenizer, std::vector<uint32_t>& tokens
 }
 
 absl::StatusOr<EncodedPrompt> EncodeText(const model::Tokenizer& tokenizer, absl::string_view text,
-                                         bool parse_special) {
+                                         bool parse_special, uint32_t tokens_max) {
+  const size_t tokens_at_least = text.size() / tokenizer.token_bytes_max();
+  if (tokens_at_least > tokens_max) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the prompt has ", text.size(), " bytes, which are at least ", tokens_at_least,
+        " tokens, must be at most ", tokens_max));
+  }
   EncodedPrompt encoded;
   // Not add_special: it also appends an end-of-sequence token where a model's metadata asks for
   // one.
@@ -50,15 +56,16 @@ absl::StatusOr<std::string> RenderChat(const ServedModel& model, const ChatPromp
 }  // namespace
 
 absl::StatusOr<EncodedPrompt> EncodePrompt(const ServedModel& model, const Prompt& prompt,
-                                           absl::Time now) {
+                                           absl::Time now, uint32_t tokens_max) {
   if (const auto* ids = std::get_if<TokenPrompt>(&prompt)) return EncodedPrompt{.tokens = ids->ids};
   CHECK(model.tokenizer != nullptr);
   if (const auto* text = std::get_if<TextPrompt>(&prompt)) {
-    return EncodeText(*model.tokenizer, text->text, text->parse_special);
+    return EncodeText(*model.tokenizer, text->text, text->parse_special, tokens_max);
   }
   CHECK(model.chat_template != nullptr);
   ASSIGN_OR_RETURN(std::string rendered, RenderChat(model, std::get<ChatPrompt>(prompt), now));
-  ASSIGN_OR_RETURN(EncodedPrompt encoded, EncodeText(*model.tokenizer, rendered, true));
+  ASSIGN_OR_RETURN(EncodedPrompt encoded,
+                   EncodeText(*model.tokenizer, rendered, true, tokens_max));
   encoded.rendered_text = std::move(rendered);
   return encoded;
 }

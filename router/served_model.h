@@ -34,8 +34,10 @@ struct EncodedPrompt {
 
 // Exactly the ids that a worker computes on: template, tokenizer, and one BOS if the model wants
 // it. Takes time in proportion to the text: text pool only.
+// INVALID_ARGUMENT: the template refuses, or the text is so long that it cannot be `tokens_max`
+// tokens or less, which is found out before time is spent on it.
 absl::StatusOr<EncodedPrompt> EncodePrompt(const ServedModel& model, const Prompt& prompt,
-                                           absl::Time now);
+                                           absl::Time now, uint32_t tokens_max);
 
 // Token ids to valid UTF-8, special tokens spelled out. REQUIRES: model.tokenizer, ids inside the
 // vocabulary.

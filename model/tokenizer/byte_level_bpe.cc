@@ -65,6 +65,7 @@ absl::Status ByteLevelBpe::AddTokens(const TokenizerData& data) {
     special_[i] = type == TokenType::CONTROL || type == TokenType::UNKNOWN;
     const bool stands_for_itself = special_[i] || type == TokenType::USER_DEFINED;
     if (stands_for_itself || !BytesOfSpelling(spelling, bytes_[i])) bytes_[i] = spelling;
+    token_bytes_max_ = std::max(token_bytes_max_, bytes_[i].size());
     if (stands_for_itself && !spelling.empty()) special_tokens_.Add(spelling, token, special_[i]);
     if (!special_[i]) spelled_.try_emplace(spelling, token);
   }

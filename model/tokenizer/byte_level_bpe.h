@@ -28,6 +28,7 @@ class ByteLevelBpe final : public Tokenizer {
 
   uint32_t vocabulary_size() const override { return static_cast<uint32_t>(bytes_.size()); }
   const std::string& token_bytes(uint32_t token) const override;
+  size_t token_bytes_max() const override { return token_bytes_max_; }
   bool is_special(uint32_t token) const override;
   std::string bos_text() const override { return bos_id_ ? bytes_[*bos_id_] : ""; }
   std::string eos_text() const override { return eos_id_ ? bytes_[*eos_id_] : ""; }
@@ -57,6 +58,7 @@ class ByteLevelBpe final : public Tokenizer {
   BpeMerges merges_;
   std::vector<std::string> bytes_;  // Indexed by token.
   std::vector<bool> special_;       // Indexed by token.
+  size_t token_bytes_max_ = 1;
   // Tokens that BPE can make, by the file's spelling; only while the tokenizer is built.
   absl::flat_hash_map<absl::string_view, uint32_t> spelled_;
   absl::flat_hash_map<absl::string_view, uint32_t> words_;  // By bytes; views of bytes_.

@@ -43,6 +43,8 @@ class Tokenizer {
   virtual uint32_t vocabulary_size() const = 0;
   // Bytes of a token; special tokens give their spelling. REQUIRES: token < vocabulary_size().
   virtual const std::string& token_bytes(uint32_t token) const = 0;
+  // The longest token's: a text of n bytes has at least n / token_bytes_max() tokens. At least 1.
+  virtual size_t token_bytes_max() const = 0;
   // Control and unknown tokens: they add no text to an answer.
   virtual bool is_special(uint32_t token) const = 0;
   virtual std::string bos_text() const = 0;  // Spelling of BOS / EOS, or "", for chat templates.

@@ -48,6 +48,7 @@ class FakeTokenizer final : public model::Tokenizer {
 
   uint32_t vocabulary_size() const override { return static_cast<uint32_t>(pieces_.size()); }
   const std::string& token_bytes(uint32_t token) const override { return pieces_.at(token); }
+  size_t token_bytes_max() const override { return 5; }  // "<bos>".
   bool is_special(uint32_t token) const override { return token == kFakeBos || token == kFakeEos; }
   std::string bos_text() const override { return "<bos>"; }
   std::string eos_text() const override { return "<eos>"; }

@@ -15,6 +15,7 @@
 namespace baton::router {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 
 constexpr int64_t kPromptBytesMax = 1000;
@@ -277,7 +278,7 @@ TEST(ResolveMaxTokens, CountsPromptAndAnswerTogetherWithoutOverflow) {
 TEST(EncodePrompt, PutsExactlyOneBos) {
   auto model = FakeModel();
   const auto encode = [&](const Prompt& prompt) {
-    return EncodePrompt(*model, prompt, absl::Now())->tokens;
+    return EncodePrompt(*model, prompt, absl::Now(), 1000)->tokens;
   };
   EXPECT_EQ(encode(TextPrompt{.text = "a"}), std::vector<uint32_t>({'a'}));
   model->tokenizer = std::make_unique<FakeTokenizer>(/*adds_bos=*/true);
@@ -292,10 +293,21 @@ TEST(EncodePrompt, PutsExactlyOneBos) {
   }
 }
 
+TEST(EncodePrompt, RefusesWhatCannotFitBeforeItIsEncoded) {
+  const auto model = FakeModel();  // Its longest token has 5 bytes.
+  const std::string bad_text(5 * 10 + 5, '\xff');  // Encoding it would be another error.
+  const auto refused = EncodePrompt(*model, TextPrompt{.text = bad_text}, absl::Now(), 10);
+  EXPECT_EQ(refused.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(refused.status().message()),
+              AllOf(HasSubstr("55 bytes"), HasSubstr("11 tokens"), HasSubstr("at most 10")));
+  const auto taken = EncodePrompt(*model, TextPrompt{.text = std::string(54, 'a')}, absl::Now(), 10);
+  EXPECT_TRUE(taken.ok()) << taken.status();  // The count of its tokens is the caller's to judge.
+}
+
 TEST(EncodePrompt, ATemplateRefusesInItsOwnWords) {
   const auto model = FakeModel();
   const auto encoded =
-      EncodePrompt(*model, ChatPrompt{{{.role = "assistant", .content = "x"}}}, absl::Now());
+      EncodePrompt(*model, ChatPrompt{{{.role = "assistant", .content = "x"}}}, absl::Now(), 1000);
   EXPECT_EQ(encoded.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(encoded.status().message()),
               HasSubstr("the assistant must not speak first"));

@@ -87,6 +87,7 @@ TEST(ByteLevelBpe, FindsControlTokensOnlyWhenAsked) {
   EXPECT_THAT(EncodeOrDie(*tokenizer, "<end>"), ElementsAre('<', 'e', 'n', 'd', '>'));
   EXPECT_THAT(EncodeOrDie(*tokenizer, "<think>"), ElementsAre(think));
   EXPECT_EQ(tokenizer->token_bytes(end), "<end>");
+  EXPECT_EQ(tokenizer->token_bytes_max(), 10u);
   EXPECT_TRUE(tokenizer->is_special(end));
   EXPECT_FALSE(tokenizer->is_special(think));
   EXPECT_FALSE(tokenizer->is_special('a'));
