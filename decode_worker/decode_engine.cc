@@ -108,7 +108,10 @@ absl::StatusOr<uint32_t> DecodeEngine::Admit(DecodeRequest admitted) {
                 .deadline = absl::Now() + request.time_left};
   }
   absl::Status status = pool_.Reserve(blocks);
-  if (status.ok()) {
+  if (!status.ok()) {
+    // Offers of what is not admitted must not take the place of others while they wait for it.
+    if (!local) receiver_->Decline(key);
+  } else {
     status = inbox_.Enter(key, router,
                           NewAttempt{std::move(request), local, blocks, absl::Now()});
     if (!status.ok()) pool_.Unreserve(blocks);
@@ -249,6 +252,11 @@ absl::Status DecodeEngine::CheckReceived(const Sequence& sequence,
     return absl::DataLossError(absl::StrCat(
         "the hand-off has ", first.size(), " first tokens, want one of sample ",
         sequence.sample_index, " below ", vocabulary_size_));
+  }
+  for (const auto& [token, logprob] : first[0].top) {
+    if (token < vocabulary_size_) continue;
+    return absl::DataLossError(absl::StrCat("the hand-off's log-probabilities name token ", token,
+                                            ", must be below ", vocabulary_size_));
   }
   return absl::OkStatus();
 }

@@ -137,6 +137,10 @@ class HandoffReceiver {
   // Stops expecting; blocks and reservation are back in the pool on return. False: unknown, or the terminal event was
   // delivered or is about to be.
   virtual bool Cancel(const HandoffKey& key) = 0;
+
+  // Nothing will be expected: an offer, here already or still to come, is refused at once and not held. No effect on a
+  // key that is expected.
+  virtual void Decline(const HandoffKey& key) = 0;
 };
 
 }  // namespace baton::kvstore

@@ -126,6 +126,17 @@ void HandoffSink::HoldEarly(LinkId link, const HandoffKey& key, Early early) {
   early_.emplace(key, std::move(early));
 }
 
+void HandoffSink::Decline(const HandoffKey& key) {
+  if (handoffs_.contains(key)) return;
+  RememberEnded(key);
+  const auto early = early_.find(key);
+  if (early == early_.end()) return;
+  if (!early->second.aborted.has_value()) {
+    Refuse(early->second.link, key, absl::CancelledError("the decode worker does not want it"));
+  }
+  early_.erase(early);
+}
+
 void HandoffSink::Accept(Table::iterator at, LinkId link, uint32_t tokens, absl::Time now) {
   Handoff& handoff = at->second;
   const auto from = links_.find(link);

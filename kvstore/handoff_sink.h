@@ -111,6 +111,7 @@ class HandoffSink {
   void Expect(const HandoffKey& key, ExpectedHandoff expected, absl::Time now);
   // REQUIRES: no fetch of `key` is between NextFetch() and OnRangeFetched(), none of its bytes are being copied.
   bool Cancel(const HandoffKey& key);
+  void Decline(const HandoffKey& key);
 
   // What the links do. A link is up once, then lost once. A new link of an incarnation takes the place of the old one.
   void OnLinkUp(LinkId link, const base::Id128& incarnation, RangeDelivery delivery, absl::Time now);

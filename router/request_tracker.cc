@@ -77,6 +77,7 @@ struct RequestTracker::Request {
   std::shared_ptr<const Worker> computes;  // Where the registry counts the prompt.
   bool admitted = false;                   // Or needs no admission.
   bool decode_heard = false;
+  absl::Status prefill_error;  // Not acted on while the admission is open.
   absl::Time placed;
   absl::Time orphaned =
       absl::InfiniteFuture();  // The prefill worker died at this time, token 1 being out.
@@ -220,6 +221,7 @@ void RequestTracker::Dispatch(Request& request, WorkerRegistry::Placed placed) {
   request.computes = request.prefill != nullptr ? request.prefill : request.decode;
   request.admitted = request.decode == nullptr;
   request.decode_heard = false;
+  request.prefill_error = absl::OkStatus();
   request.suspects.clear();
   request.placed = absl::Now();
   EngineRequest engine{.key = request.key(),
@@ -269,6 +271,10 @@ void RequestTracker::OnReply(const RequestKey& key, Leg leg, const Worker& worke
   if (status.ok()) {
     if (leg == Leg::kPrefill) return;
     request->admitted = true;
+    if (!request->prefill_error.ok() && !request->decode_heard) {
+      const absl::Status why = request->prefill_error;
+      return OnFailure(*request, nullptr, why);
+    }
     Send(*request, absl::Now());
     return EndIfComplete(*request, absl::Now());
   }
@@ -285,7 +291,6 @@ void RequestTracker::OnRefusal(Request& request, const Worker& worker) {
   }
   const uint64_t tokens = uint64_t{request.prompt_tokens()} + request.max_tokens;
   EndAttempt(request, /*cancel_workers=*/true);
-  // Afterwards: the end of a sequence makes room, but this one never had any.
   context_.registry.NoteRefusal(worker, tokens);
   Requeue(request, absl::InfinitePast());
 }
@@ -320,6 +325,12 @@ void RequestTracker::OnEngineError(Request& request, Leg leg, const absl::Status
   // Once the decode worker has spoken it holds all it needs.
   if (leg == Leg::kPrefill && request.decode_heard) return;
   if (!WorthRetrying(why)) return Fail(request, why);
+  if (leg == Leg::kPrefill && !request.admitted) {
+    // A refused admission ends the hand-off too, and this may be heard of first: a refusal is no
+    // failure.
+    request.prefill_error = why;
+    return;
+  }
   OnFailure(request, nullptr, why);
 }
 
@@ -387,7 +398,7 @@ void RequestTracker::EndAttempt(Request& request, bool cancel_workers) {
     if (worker != nullptr && cancel_workers) worker->connection->Cancel(request.key());
   }
   const bool freed = request.decode != nullptr;
-  if (freed) context_.registry.EndDecode(*request.decode);
+  if (freed) context_.registry.EndDecode(*request.decode, request.admitted);
   request.prefill = nullptr;
   request.decode = nullptr;
   if (freed) context_.on_capacity();

@@ -140,13 +140,13 @@ void WorkerRegistry::EndPrefill(const Worker& worker, uint32_t prompt_tokens) {
   entry->own_prompt_tokens -= prompt_tokens;
 }
 
-void WorkerRegistry::EndDecode(const Worker& worker) {
+void WorkerRegistry::EndDecode(const Worker& worker, bool was_admitted) {
   base::MutexLock lock(mutex_);
   Entry* entry = Find(worker);
   if (entry == nullptr) return;
   CHECK(entry->own_sequences > 0);
   entry->own_sequences -= 1;
-  entry->refused_tokens = ~0ull;
+  if (was_admitted) entry->refused_tokens = ~0ull;
 }
 
 void WorkerRegistry::NoteRefusal(const Worker& worker, uint64_t tokens) {

@@ -94,8 +94,8 @@ class WorkerRegistry {
                                absl::Span<const base::Id128> exclude);
   // What Place() counted ends: the prompt is computed (or will not be) ...
   void EndPrefill(const Worker& worker, uint32_t prompt_tokens);
-  // ... the sequence left the decode worker.
-  void EndDecode(const Worker& worker);
+  // ... the sequence left the decode worker, and left room there if it was admitted.
+  void EndDecode(const Worker& worker, bool was_admitted);
   // `worker` refused so many tokens (prompt and answer) for want of room: no such request goes
   // there before it reports again or loses a sequence.
   void NoteRefusal(const Worker& worker, uint64_t tokens);

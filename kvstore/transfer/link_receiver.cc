@@ -115,6 +115,13 @@ bool LinkReceiver::Cancel(const HandoffKey& key) {
   return true;
 }
 
+void LinkReceiver::Decline(const HandoffKey& key) {
+  base::MutexLock lock(mutex_);
+  sink_.Decline(key);
+  poked_ = true;
+  wake_.NotifyOne();
+}
+
 void LinkReceiver::Shutdown() {
   base::MutexLock lock(mutex_);
   shut_down_ = true;

@@ -64,6 +64,7 @@ class LinkReceiver final : public HandoffReceiver, private LinkServiceEvents {
 
   void Expect(const HandoffKey& key, ExpectedHandoff expected) override;
   bool Cancel(const HandoffKey& key) override;
+  void Decline(const HandoffKey& key) override;
 
   // Fails all hand-offs with UNAVAILABLE, closes all links and refuses new ones. Call it before the server stops, which
   // would else wait for the links. Returns at once; idempotent.
@@ -159,7 +160,7 @@ class LinkReceiver final : public HandoffReceiver, private LinkServiceEvents {
   std::vector<Input> inbox_ ABSL_GUARDED_BY(mutex_);  // What streams read ahead, and their ends.
   std::optional<HandoffKey> copying_ ABSL_GUARDED_BY(mutex_);  // Into whose blocks bytes are being copied.
   std::map<HandoffKey, absl::Time> expected_at_ ABSL_GUARDED_BY(mutex_);  // Of live hand-offs.
-  bool poked_ ABSL_GUARDED_BY(mutex_) = false;  // Expect() or Cancel() left work for the thread.
+  bool poked_ ABSL_GUARDED_BY(mutex_) = false;  // Expect(), Cancel() or Decline() left work for the thread.
   bool shut_down_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
 

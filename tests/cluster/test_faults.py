@@ -176,3 +176,20 @@ def test_worker_restarts_with_another_router_lifetime(tiny):
             cluster.start_prefill()
             cluster.wait_workers(2)
             assert len(generate(cluster.stub, [5] * 40, stop={"max_tokens": 4, "ignore_eos": True}).tokens) == 4
+
+
+def test_a_crowd_on_small_pools_is_served_in_the_end(tiny):
+    """Two pools of one context each, refusals and preemptions without end: every answer comes, and is the usual one."""
+    small = ["--arena_bytes=1048576", "--chunk_tokens=64"]
+
+    def ask(cluster, number):
+        prompt = [5 + number % 17, 9, 200 + number % 13] * (3 + number * 37 % 220)
+        return generate(cluster.stub, prompt, stop={"max_tokens": 60 + number % 200, "ignore_eos": True},
+                        sampling={"temperature": 0.9, "seed": number}).tokens
+
+    with running(tiny, prefill=2, decode=2, prefill_flags=small, decode_flags=small) as cluster:
+        alone = [ask(cluster, number) for number in range(40)]
+        with concurrent.futures.ThreadPoolExecutor(150) as pool:
+            crowd = list(pool.map(lambda number: ask(cluster, number % 40), range(400)))
+        assert crowd == alone * 10
+        cluster.wait_idle()

@@ -153,6 +153,8 @@ class SilentReceiver final : public kvstore::HandoffReceiver {
  public:
   void Expect(const kvstore::HandoffKey&, kvstore::ExpectedHandoff) override {}
   bool Cancel(const kvstore::HandoffKey&) override { return false; }
+  void Decline(const kvstore::HandoffKey& key) override { declined.push_back(key); }
+  std::vector<kvstore::HandoffKey> declined;  // On the test's thread.
 };
 
 // A decode engine that hears of hand-offs from the test.
@@ -219,10 +221,20 @@ const BadHandoff kBadHandoffs[] = {
     {"TwoFirstTokens", [](auto& r) { r.seal.first_tokens.push_back({1, 1}); }},
     {"OtherSample", [](auto& r) { r.seal.first_tokens[0].sample_index = 1; }},
     {"TokenOutsideVocabulary", [](auto& r) { r.seal.first_tokens[0].token = 64; }},
+    {"AlternativeOutsideVocabulary", [](auto& r) { r.seal.first_tokens[0].top = {{64, -1.f}}; }},
 };
 
 INSTANTIATE_TEST_SUITE_P(Cases, BadHandoffToEngine, testing::ValuesIn(kBadHandoffs),
                          [](const auto& info) { return info.param.name; });
+
+TEST_F(AloneTest, WhatFindsNoRoomIsNotExpected) {
+  ASSERT_TRUE(pool_.Reserve(16).ok());
+  const worker::EngineRequest request = Request();
+  EXPECT_EQ(engine_.Admit({request, base::Id128{5, 6}}).status().code(),
+            absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(receiver_.declined, testing::ElementsAre(request.key));
+  pool_.Unreserve(16);
+}
 
 TEST_F(AloneTest, AnAnswerThatEndedAtItsFirstTokenIsNotContinued) {
   worker::EngineRequest request = Request();

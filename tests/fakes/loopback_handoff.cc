@@ -165,6 +165,15 @@ bool LoopbackHandoff::Receiver::Cancel(const HandoffKey& key) {
   return true;
 }
 
+// What was begun ends; what begins later is the source's to abort, as it is told of its cancel.
+void LoopbackHandoff::Receiver::Decline(const HandoffKey& key) {
+  base::MutexLock lock(loopback_.mutex_);
+  const auto found = loopback_.handoffs_.find(key);
+  if (found == loopback_.handoffs_.end() || found->second.expected) return;
+  found->second.aborted = loopback_.moved_ = true;
+  loopback_.changed_.NotifyAll();
+}
+
 void LoopbackHandoff::Run() {
   while (true) {
     std::vector<Event> events;

@@ -92,6 +92,7 @@ class LoopbackHandoff {
     explicit Receiver(LoopbackHandoff& loopback) : loopback_(loopback) {}
     void Expect(const kvstore::HandoffKey& key, kvstore::ExpectedHandoff expected) override;
     bool Cancel(const kvstore::HandoffKey& key) override;
+    void Decline(const kvstore::HandoffKey& key) override;
 
    private:
     LoopbackHandoff& loopback_;

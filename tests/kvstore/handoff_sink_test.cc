@@ -395,6 +395,26 @@ TEST_F(SinkTest, HoldsOnlySoManyEarlyOffers) {
   EXPECT_EQ(sink_->early_offer_count(), 0u);
 }
 
+// A reservation was refused: its offer makes room for others at once, be it here already or still to come.
+TEST_F(SinkTest, DoesNotHoldTheOfferOfWhatIsNotWanted) {
+  LinkUp();
+  Offer();
+  sink_->Decline(kKey);
+  EXPECT_EQ(sink_->early_offer_count(), 0u);
+  Offer();
+  EXPECT_EQ(sink_->early_offer_count(), 0u);
+  Say(AbortHandoff{kKey, absl::CancelledError("the router cancelled")});
+  EXPECT_EQ(sink_->early_offer_count(), 0u);
+  EXPECT_THAT(Take(), testing::ElementsAre("refuse CANCELLED", "refuse CANCELLED"));
+}
+
+TEST_F(SinkTest, DecliningWhatIsExpectedDoesNothing) {
+  BringTo(Stage::kAccepted);
+  sink_->Decline(kKey);
+  EXPECT_THAT(Take(), testing::IsEmpty());
+  EXPECT_TRUE(sink_->Cancel(kKey));
+}
+
 // The prefill worker died before there was a link whose loss could tell of it.
 TEST_F(SinkTest, WhatIsNeverOfferedIsGivenUp) {
   Expect();

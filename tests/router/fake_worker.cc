@@ -99,6 +99,12 @@ void FakeWorker::SetAnswerToCalls(grpc::Status status) {
   answer_to_calls_ = std::move(status);
 }
 
+void FakeWorker::HoldCalls(bool held) {
+  base::MutexLock lock(mutex_);
+  calls_held_ = held;
+  changed_.NotifyAll();
+}
+
 void FakeWorker::Write(const v1::AttachRequest& message) {
   base::MutexLock lock(write_mutex_);
   stream_->Write(message);
@@ -189,7 +195,9 @@ grpc::Status FakeWorker::TakeCall(const v1::EngineRequest& request) {
   base::MutexLock lock(mutex_);
   calls_.push_back(request);
   changed_.NotifyAll();
-  if (!answer_to_calls_.ok()) return answer_to_calls_;
+  const grpc::Status answer = answer_to_calls_;
+  while (calls_held_) changed_.Wait(mutex_);
+  if (!answer.ok()) return answer;
   if (options_.decodes && options_.answers && !Stops(request, TokenAt(0))) {
     running_[request.key().request_id()] = {.request = request};
   }

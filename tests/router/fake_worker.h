@@ -51,6 +51,8 @@ class FakeWorker final : public v1::PrefillWorkerService::CallbackService,
 
   // What Prefill and Admit answer; OK if not set.
   void SetAnswerToCalls(grpc::Status status);
+  // Calls are not answered while held; each gets the answer that was set when it came.
+  void HoldCalls(bool held);
   void Send(const v1::StepEvents& events);
   void Send(const v1::TokenEvent& event);
   void Report(const v1::LoadReport& report);
@@ -108,6 +110,7 @@ class FakeWorker final : public v1::PrefillWorkerService::CallbackService,
   std::vector<v1::RequestKey> cancels_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, Running> running_ ABSL_GUARDED_BY(mutex_);
   grpc::Status answer_to_calls_ ABSL_GUARDED_BY(mutex_);
+  bool calls_held_ ABSL_GUARDED_BY(mutex_) = false;
   bool welcomed_ ABSL_GUARDED_BY(mutex_) = false;
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
   grpc::Status end_ ABSL_GUARDED_BY(mutex_);

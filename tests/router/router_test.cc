@@ -661,6 +661,32 @@ TEST_F(RouterTest, ADecodeWorkerThatRefusesIsReplacedByAnother) {
   EXPECT_EQ(prefill.calls().size(), 10 + full.calls().size());
 }
 
+// The decode worker refuses the admission and the hand-off, and the prefill worker tells of it
+// first.
+TEST_F(RouterTest, ARefusalIsNoFailureInWhateverOrderItIsHeard) {
+  RouterConfig config = TestConfig();
+  config.failures_max = 1;
+  Start(config);
+  FakeWorker& prefill = AddWorker({.answers = false});
+  FakeWorker& decode = AddDecode();
+  decode.SetAnswerToCalls({kExhausted, "no room"});
+  decode.HoldCalls(true);
+  Call call(*stub_, Request(3));
+  ASSERT_TRUE(prefill.WaitForCalls(1) && decode.WaitForCalls(1));
+  const double heard = Metric("baton_router_step_batches_total");
+  v1::TokenEvent error;
+  *error.mutable_key() = prefill.FirstCall().key();
+  error.mutable_error()->set_code(static_cast<uint32_t>(kUnavailable));
+  error.mutable_error()->set_message("the hand-off was refused");
+  prefill.Send(error);
+  ASSERT_TRUE(WaitFor([&] { return Metric("baton_router_step_batches_total") > heard; }));
+  decode.SetAnswerToCalls(grpc::Status::OK);
+  decode.HoldCalls(false);
+  ASSERT_TRUE(prefill.WaitForCalls(2));
+  prefill.Send(prefill.FirstTokenOf(prefill.calls()[1]));
+  EXPECT_TRUE(call.ReadAll().status.ok()) << call.answer().status.error_message();
+}
+
 TEST_F(RouterTest, RequestsWaitWhileAllDecodeWorkersRefuse) {
   RouterConfig config = TestConfig();
   config.queue_tokens_max = 40;

@@ -99,7 +99,7 @@ TEST_F(WorkerRegistryTest, OwnPlacementsCountBeforeTheyAreReported) {
   // Two sequences are as many as the decode worker runs.
   EXPECT_EQ(PlaceCode(), absl::StatusCode::kResourceExhausted);
   registry_.EndPrefill(*first->prefill, 500);
-  registry_.EndDecode(*first->decode);
+  registry_.EndDecode(*first->decode, /*was_admitted=*/true);
   const auto third = registry_.Place({.prompt_tokens = 100, .max_tokens = 10}, {});
   ASSERT_TRUE(third.ok());
   EXPECT_EQ(third->prefill, first->prefill);
@@ -114,7 +114,7 @@ TEST_F(WorkerRegistryTest, AReportOfOwnWorkIsNotCountedTwice) {
   registry_.Report(decode->hello.incarnation, report);
   EXPECT_EQ(PlaceCode(), absl::StatusCode::kOk);
   // Another router's sequence fills it.
-  registry_.EndDecode(*decode);
+  registry_.EndDecode(*decode, /*was_admitted=*/true);
   report.running_sequences = 2;
   registry_.Report(decode->hello.incarnation, report);
   EXPECT_EQ(PlaceCode(), absl::StatusCode::kResourceExhausted);
@@ -130,13 +130,26 @@ TEST_F(WorkerRegistryTest, ARefusalHoldsUntilTheNextReport) {
   EXPECT_EQ(PlaceCode(), absl::StatusCode::kOk);
 }
 
+// Else each refusal would let all the others try again, in vain.
+TEST_F(WorkerRegistryTest, OnlyTheEndOfWhatHadRoomMakesRoom) {
+  Add(WorkerRole::kPrefill, 1);
+  const auto decode = Add(WorkerRole::kDecode, 2);
+  ASSERT_EQ(PlaceCode(), absl::StatusCode::kOk);
+  ASSERT_EQ(PlaceCode(), absl::StatusCode::kOk);
+  registry_.NoteRefusal(*decode, 110);
+  registry_.EndDecode(*decode, /*was_admitted=*/false);
+  EXPECT_EQ(PlaceCode(), absl::StatusCode::kResourceExhausted);
+  registry_.EndDecode(*decode, /*was_admitted=*/true);
+  EXPECT_EQ(PlaceCode(), absl::StatusCode::kOk);
+}
+
 TEST_F(WorkerRegistryTest, AWorkerThatCameBackCountsFromNought) {
   Add(WorkerRole::kPrefill, 1);
   const auto decode = Add(WorkerRole::kDecode, 2);
   ASSERT_EQ(PlaceCode(), absl::StatusCode::kOk);
   registry_.Detach(decode->hello.incarnation, *decode->connection);
   Add(WorkerRole::kDecode, 2);
-  registry_.EndDecode(*decode);  // Of the attachment before: no underflow.
+  registry_.EndDecode(*decode, /*was_admitted=*/true);  // Of the attachment before: no underflow.
   EXPECT_EQ(PlaceCode(), absl::StatusCode::kOk);
 }
 
